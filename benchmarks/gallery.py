@@ -20,10 +20,9 @@ from rlplan.plan import Plan
 from rlplan.planner.configs.checking import Checked
 from rlplan.planner.measured.framework_runs import UnknownSettingError, device_sheet
 from rlplan.planner.measured.reported_runs import checked_case, read_cases
-from rlplan.reports.pages.gallery import write_gallery_pages
+from rlplan.reports.pages.gallery import Gallery, Recipe, write_gallery_pages
 from rlplan.reports.tables.wording import TIMES
 from rlplan.results.accuracy import FitCase, Row
-from rlplan.results.gallery import Gallery, Recipe
 from rlplan.workload import longest, mean_length
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "reports" / "published"

@@ -34,8 +34,8 @@ from rlplan.executor.data.workload import PromptBatches, job_of_batches
 from rlplan.executor.learning.rules import needed_columns
 from rlplan.executor.model.building import weights_folder
 from rlplan.executor.workers.cluster.looking import check_reached
+from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.places import is_url
 from rlplan.files.writing import write_json
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun, ResponseLengths

@@ -156,6 +156,54 @@ device_names = partial(sheet_names, "devices")
 engine_names = partial(sheet_names, "engines")
 
 
+def _sheet_data(kind: Kind, name: str) -> dict[str, Any]:
+    """Return what a sheet holds: what it says, over all that the sheet has that it is a variant of."""
+    data = load_yaml(sheet_files(kind)[name])
+    if not isinstance(data, dict) or VARIANT_KEY not in data:
+        return cast(dict[str, Any], data)  # `decode` refuses what is no mapping
+    base = _sheet_data(kind, _known_name(kind, str(data.pop(VARIANT_KEY))))
+    merged = {
+        key: {**base[key], **value} if isinstance(value, dict) and key in base else value
+        for key, value in data.items()
+    }
+    return {**base, **merged}
+
+
+def _load_sheet(decoded: type[T], kind: Kind, name: str) -> T:
+    """Return the sheet of that name, which may be a variant of another; no other sheet is opened.
+
+    Raises:
+        UnknownNameError: No sheet has that name.
+    """
+    known = _known_name(kind, name)
+    return decode(decoded, _sheet_data(kind, known), str(sheet_files(kind)[known]))
+
+
+def _known_name(kind: Kind, name: str) -> str:
+    """Return the name of the sheet that is meant.
+
+    Raises:
+        UnknownNameError: No sheet has that name.
+    """
+    known = canonical_name(kind, name)
+    if known in sheet_files(kind):
+        return known
+    if kind == "models":
+        near = nearest_models(name)
+        raise UnknownNameError("model", name, sheet_names(kind), hint=NO_SHEET, nearest=near)
+    raise UnknownNameError(kind.removesuffix("s"), name, sheet_names(kind))
+
+
+# Each returns the sheet of a name or of one of its aliases, and raises an UnknownNameError where there is none.
+load_device = cache(partial(_load_sheet, DeviceSheet, "devices"))
+load_rentals = cache(partial(_load_sheet, RentalSheet, "rentals"))
+load_log_sheet = cache(partial(_load_sheet, LogSheet, "logs"))
+load_engine = cache(partial(_load_sheet, EngineSheet, "engines"))
+load_network = cache(partial(_load_sheet, NetworkSheet, "networks"))
+load_transition = cache(partial(_load_sheet, TransitionSheet, "transitions"))
+load_framework = cache(partial(_load_sheet, FrameworkSheet, "frameworks"))
+
+
 @cache
 def hugging_face_ids(name: str) -> tuple[str, ...]:
     """Return the Hugging Face ids that the sheet of a model lists; none where no sheet has the name."""
@@ -172,16 +220,6 @@ def load_model(name: str) -> ModelArchitecture:
         UnknownNameError: No model has that name.
     """
     return replace(_load_sheet(ModelArchitecture, "models", name), hugging_face=None)
-
-
-@cache
-def load_device(name: str) -> DeviceSheet:
-    """Return the sheet of a known device; aliases are understood.
-
-    Raises:
-        UnknownNameError: No device has that name.
-    """
-    return _load_sheet(DeviceSheet, "devices", name)
 
 
 def sheet_of_board(board: str, memory_bytes: int) -> DeviceSheet:
@@ -224,79 +262,6 @@ def sheet_of(job: Job | None, device: str) -> DeviceSheet:
     return load_device(device)
 
 
-@cache
-def load_rentals(name: str) -> RentalSheet:
-    """Return what a provider rents.
-
-    Raises:
-        UnknownNameError: No provider has that name.
-    """
-    return _load_sheet(RentalSheet, "rentals", name)
-
-
-@cache
-def load_log_sheet(name: str) -> LogSheet:
-    """Return the sheet of a framework's log.
-
-    Raises:
-        UnknownNameError: There is no such log.
-    """
-    return _load_sheet(LogSheet, "logs", name)
-
-
-@cache
-def load_engine(name: str) -> EngineSheet:
-    """Return the sheet of a known engine.
-
-    Raises:
-        UnknownNameError: No engine has that name.
-    """
-    return _load_sheet(EngineSheet, "engines", name)
-
-
-def _sheet_data(kind: Kind, name: str) -> dict[str, Any]:
-    """Return what a sheet holds: what it says, over all that the sheet has that it is a variant of."""
-    data = load_yaml(sheet_files(kind)[name])
-    if not isinstance(data, dict) or VARIANT_KEY not in data:
-        return cast(dict[str, Any], data)  # `decode` refuses what is no mapping
-    base = _sheet_data(kind, _known_name(kind, str(data.pop(VARIANT_KEY))))
-    merged = {
-        key: {**base[key], **value} if isinstance(value, dict) and key in base else value
-        for key, value in data.items()
-    }
-    return {**base, **merged}
-
-
-@cache
-def load_network(name: str) -> NetworkSheet:
-    """Return the sheet of a kind of network between nodes.
-
-    Raises:
-        UnknownNameError: No kind of network of that name has a sheet.
-    """
-    return _load_sheet(NetworkSheet, "networks", name)
-
-
-@cache
-def load_transition(name: str) -> TransitionSheet:
-    """Return the sheet of a transition's software.
-
-    Raises:
-        UnknownNameError: No transition of that name has a sheet.
-    """
-    return _load_sheet(TransitionSheet, "transitions", name)
-
-
-@cache
-def load_framework(name: str) -> FrameworkSheet:
-    """Return the sheet of a framework; aliases are understood.
-
-    Raises:
-        UnknownNameError: No framework has that name.
-    """
-    return _load_sheet(FrameworkSheet, "frameworks", name)
-
-
 class EngineSheets(Mapping[str, EngineSheet]):
     """Give the sheet of every known engine by name; each is opened when it is asked for."""
 
@@ -316,31 +281,6 @@ class EngineSheets(Mapping[str, EngineSheet]):
 
 
 ENGINES = EngineSheets()
-
-
-def _load_sheet(decoded: type[T], kind: Kind, name: str) -> T:
-    """Return the sheet of that name, which may be a variant of another; no other sheet is opened.
-
-    Raises:
-        UnknownNameError: No sheet has that name.
-    """
-    known = _known_name(kind, name)
-    return decode(decoded, _sheet_data(kind, known), str(sheet_files(kind)[known]))
-
-
-def _known_name(kind: Kind, name: str) -> str:
-    """Return the name of the sheet that is meant.
-
-    Raises:
-        UnknownNameError: No sheet has that name.
-    """
-    known = canonical_name(kind, name)
-    if known in sheet_files(kind):
-        return known
-    if kind == "models":
-        near = nearest_models(name)
-        raise UnknownNameError("model", name, sheet_names(kind), hint=NO_SHEET, nearest=near)
-    raise UnknownNameError(kind.removesuffix("s"), name, sheet_names(kind))
 
 
 def _path(kind: Kind) -> Path:

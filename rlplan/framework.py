@@ -113,8 +113,8 @@ class FrameworkSheet:
         balances_updates: Whether tokens are balanced within each update; else only over the whole batch, and a rank's
             tokens of one update are left to chance.
         pads_packs: Whether a pipeline's packed micro-batches are padded to the fullest of a rank's batch.
-        keeps_domains: Whether ranks that follow one another stay in one domain of nodes on a fast link as long as it
-            has room; else, in a job on several domains, every group that spans nodes uses the network.
+        keeps_domains: Whether consecutive ranks are placed in one NVLink domain while it has room; otherwise, in a
+            job on several domains, every group that spans nodes uses the network.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
         in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
             leaves it open.

@@ -207,6 +207,8 @@ class TaskPlan:
 
 
 LAYOUT_FIELDS: Final = fields(TaskPlan)
+# Fields whose product is the GPUs that a layout covers (`TaskPlan.gpus`).
+SIZES: Final = ("tp", "pp", "dp", "cp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -86,11 +86,9 @@ class PlugIns(Generic[T]):
         """Return the module of every name; a folder is listed once."""
         folders = tuple(self._path)
         if folders not in self._listed:
-            found = (module.name for module in pkgutil.iter_modules(folders) if not module.ispkg)
-            self._listed[folders] = {self._name(module): module for module in found}
+            found = self._listed[folders] = {}
+            for module in pkgutil.iter_modules(folders):
+                dashed = _BETWEEN_FIGURES.sub(".", module.name).replace("_", "-")
+                if not module.ispkg:
+                    found[dashed if self._dashes else module.name] = module.name
         return self._listed[folders]
-
-    def _name(self, module: str) -> str:
-        if not self._dashes:
-            return module
-        return _BETWEEN_FIGURES.sub(".", module).replace("_", "-")

@@ -195,9 +195,9 @@ class KernelRates:
         grouped_rate: The same for products of experts, beside `gemm_rate`.
         attention_rate: Rate of a fused attention's forward kernel over the device's.
         attention_backward_rate: The same for the backward kernel.
-        attention_half_tokens: Keys of a query at which both have half of these rates, which are those of the longest
-            sequences: tiles on the diagonal are computed whole, and a short row of them is filled and drained as slowly
-            as a long one. 0 where they are those of all lengths.
+        attention_half_tokens: Keys of a query at which both kernels reach half of these rates; the rates themselves
+            hold for the longest sequences. Short rows lose more to whole tiles on the diagonal, and to filling and
+            draining. 0: the rates hold for all lengths.
         score_bytes: Bytes that an unfused attention's softmax, mask and dropout move per score, the
             products' own traffic aside; 0 takes the roofline's few passes.
         elementwise_rate: Rate of norms, activations, residuals over the device's: below 1 where
@@ -421,7 +421,7 @@ USUAL_SHARE = EngineShare()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertLoop:
-    """Say what a trainer's experts take where they are computed one by one.
+    """Hold the costs of a trainer that computes experts one after another.
 
     Attributes:
         turn_seconds: Host time of one expert in a layer's forward pass: it asks the device which tokens are the

@@ -200,8 +200,8 @@ def mean_in_training(means: Sequence[float], share: float) -> float:
 def mean_at_step(means: Sequence[float], step: int, steps: int) -> float:
     """Return the mean length in tokens at a step of a training, counted from 1.
 
-    It is that at the middle of the step, so that the mean over a training that grows evenly is that of its beginning and
-    end. Steps beyond the last are as the end is.
+    It is taken at the middle of the step: if lengths grow evenly, the mean over the training is then the mean of its
+    first and last length. Steps beyond the last are as the end is.
     """
     return mean_in_training(means, (step - 0.5) / steps)
 
@@ -334,20 +334,6 @@ def log_normal_of(latency: LognormalSeconds | PercentileSeconds) -> tuple[float,
     if isinstance(latency, PercentileSeconds):
         return math.log(latency.p50), math.log(latency.p99 / latency.p50) / NORMAL_P99
     return log_moments(latency.mean, latency.std)
-
-
-def sample_seconds(seconds: Seconds, count: int, seed: int) -> tuple[float, ...]:
-    """Draw `count` times in seconds; the same seed gives the same ones on any machine."""
-    if isinstance(seconds, int | float):
-        return (float(seconds),) * count
-    generator = random.Random(seed)
-    if isinstance(seconds, UniformSeconds):
-        return tuple(generator.uniform(seconds.low, seconds.high) for _ in range(count))
-    if isinstance(seconds, EmpiricalSeconds):
-        return tuple(generator.choices(seconds.values, k=count))
-    centre, width = log_normal_of(seconds)
-    most = math.inf if seconds.max is None else seconds.max
-    return tuple(min(most, generator.lognormvariate(centre, width)) for _ in range(count))
 
 
 Inference = Literal["remote", "inline"]

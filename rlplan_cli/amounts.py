@@ -33,11 +33,10 @@ class GivenGpus(NamedTuple):
     device: str
 
 
-def gpus_of(text: str, *, option: str = "--gpus", alone: bool = False) -> GivenGpus:
+def gpus_of(text: str, *, alone: bool = False) -> GivenGpus:
     """Return the GPUs that a text names.
 
     Args:
-        option: Where it was typed, for the message.
         alone: Whether a number without a type is allowed.
 
     Raises:
@@ -56,7 +55,7 @@ def gpus_of(text: str, *, option: str = "--gpus", alone: bool = False) -> GivenG
     number = int(each) * int(nodes or 1)
     if found is None or not number:
         allowed = f"{GPUS_ALLOWED}{', or 16' if alone else ''}"
-        raise FileError(option, "is no number of GPUs", value=text, allowed=allowed)
+        raise FileError("--gpus", "is no number of GPUs", value=text, allowed=allowed)
     return GivenGpus(number, int(each) if nodes else None, device)
 
 

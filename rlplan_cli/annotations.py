@@ -64,7 +64,7 @@ def annotations_of(checked: Checked) -> Iterator[Annotation]:
 
 
 def annotations_of_error(error: UserError) -> Iterator[Annotation]:
-    """Yield what is wrong with what was given, at its place in the file where it has one."""
+    """Yield an annotation for each mistake, at its line of the file if it has one."""
     if isinstance(error, SeveralMistakesError):
         for each in error.errors:
             yield from annotations_of_error(each)

@@ -1,10 +1,15 @@
-"""The commands of `rlplan`: one small file each in `rlplan_cli/commands/`, found by name."""
+"""The commands of `rlplan`: one small file each in `rlplan_cli/commands/`, found by name.
+
+A parameter of a command is an option, or a named tuple of options that several commands have.
+"""
 
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from typer.core import TyperGroup
@@ -121,7 +126,34 @@ def _register(named: str) -> None:
             app.add_typer(module.app, name=name)
         else:
             kind = getattr(module, "COMMAND_CLASS", None)
-            app.command(name, cls=kind, epilog=module.EXAMPLE)(module.command)
+            app.command(name, cls=kind, epilog=module.EXAMPLE)(_flat(module.command))
+
+
+def _flat(command: Callable[..., None]) -> Callable[..., None]:
+    """Return a command that has the options of its named tuples as parameters of their own, as typer reads them."""
+    parameters = signature(command, eval_str=True).parameters.values()
+    groups = {
+        each.name: each.annotation for each in parameters if hasattr(each.annotation, "_fields")
+    }
+    flat = list[Parameter]()
+    for each in parameters:
+        group = groups.get(each.name)
+        if group is None:
+            flat.append(each.replace(kind=Parameter.KEYWORD_ONLY))
+            continue
+        for name, annotation in get_type_hints(group, include_extras=True).items():
+            default = group._field_defaults[name]
+            flat.append(
+                Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+            )
+
+    @wraps(command)
+    def called(**given: Any) -> None:  # noqa: ANN401 -- what typer read of every option
+        grouped = {name: group(*map(given.pop, group._fields)) for name, group in groups.items()}
+        command(**given, **grouped)
+
+    vars(called)["__signature__"] = Signature(flat)
+    return called
 
 
 def call(arguments: Sequence[str]) -> int:

@@ -29,7 +29,11 @@ GpuOption = Annotated[
 ]
 ResponseOption = Annotated[
     float | None,
-    typer.Option(metavar="TOKENS", parser=tokens_of, help="Mean response in tokens: 600, or 2k."),
+    typer.Option(
+        metavar="TOKENS",
+        parser=tokens_of,
+        help="Mean response in tokens: 600, or 2k; beside a log, where that does not say it.",
+    ),
 ]
 PromptOption = Annotated[
     float | None,
@@ -259,21 +263,21 @@ def _holds(data: object, key: str) -> bool:
 
 
 class GivenOptions(NamedTuple):
-    """Hold what is said beside a configuration, by the options above."""
+    """Hold what is said beside a configuration, by the options above: a parameter of each command that reads one."""
 
-    gpu: str | None = None
-    mean_response: float | None = None
-    mean_prompt: float | None = None
-    model: list[str] | None = None
-    run: bool = False
-    taken_as: str | None = None
-    version: str | None = None
-    host_memory_bytes: int | None = None
-    environment: Path | None = None
-    turns: float | None = None
-    observation_tokens: float | None = None
-    tool_seconds: float | None = None
-    values: list[str] | None = None
+    gpu: GpuOption = None
+    mean_response: ResponseOption = None
+    mean_prompt: PromptOption = None
+    model: ModelOption = None
+    run: RunOption = False
+    taken_as: AsOption = None
+    version: VersionOption = None
+    host_memory_bytes: HostMemoryOption = None
+    environment: EnvironmentOption = None
+    turns: TurnsOption = None
+    observation_tokens: ObservationOption = None
+    tool_seconds: ToolOption = None
+    values: SetOption = None
 
 
 # Options of commands whose values have other names here.

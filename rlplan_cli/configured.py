@@ -33,53 +33,57 @@ if TYPE_CHECKING:
 EXAMPLE_RESPONSE = 600
 SCRIPT = "A script or recipe in place of the file"
 
-FrameworkOption = Annotated[
-    str | None,
-    typer.Option(
-        "--framework",
-        metavar="FRAMEWORK",
-        autocompletion=complete_read,
-        help=f"Whose it is, where its words do not tell: {READ}.",
-        rich_help_panel=SCRIPT,
-    ),
-]
 ScriptGpuOption = Annotated[
     str | None,
     typer.Option(
-        "--gpu",
-        help="Type of its GPUs: a device sheet's name or file.",
-        rich_help_panel=SCRIPT,
+        "--gpu", help="Type of its GPUs: a device sheet's name or file.", rich_help_panel=SCRIPT
     ),
 ]
-ScriptResponseOption = Annotated[
-    float | None,
-    typer.Option(
-        "--mean-response",
-        metavar="TOKENS",
-        parser=tokens_of,
-        help="Its mean response in tokens: 600, or 2k.",
-        rich_help_panel=SCRIPT,
-    ),
-]
-ScriptPromptOption = Annotated[
-    float | None,
-    typer.Option(
-        "--mean-prompt",
-        metavar="TOKENS",
-        parser=tokens_of,
-        help="Its mean prompt in tokens, 256 unless they are limited to less.",
-        rich_help_panel=SCRIPT,
-    ),
-]
-ScriptSetOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Take this value of a key of its framework. May be given several times.",
-        rich_help_panel=SCRIPT,
-    ),
-]
+
+
+class ScriptOptions(NamedTuple):
+    """Hold what is said beside a script or recipe, but for its GPUs."""
+
+    framework: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FRAMEWORK",
+            autocompletion=complete_read,
+            help=f"Whose it is, where its words do not tell: {READ}.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None
+    mean_response: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TOKENS",
+            parser=tokens_of,
+            help="Its mean response in tokens: 600, or 2k.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None
+    mean_prompt: Annotated[
+        float | None,
+        typer.Option(
+            metavar="TOKENS",
+            parser=tokens_of,
+            help="Its mean prompt in tokens, 256 unless they are limited to less.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None
+    set_keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Take this value of a key of its framework. May be given several times.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None
+
+    def given(self, gpu: str | None) -> GivenOptions:
+        """Return it as said beside a configuration, with the type of its GPUs."""
+        return GivenOptions(gpu, self.mean_response, self.mean_prompt, values=self.set_keys)
 
 
 class Configured(NamedTuple):

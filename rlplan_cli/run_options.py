@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -17,39 +17,30 @@ if TYPE_CHECKING:
 MOST_STEPS = 1_000_000
 RUN = "A whole run"
 
-RunStepsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--steps",
-        min=1,
-        max=MOST_STEPS,
-        help="Forecast a run of this many steps: its days and USD.",
-        rich_help_panel=RUN,
-    ),
-]
-BudgetOption = Annotated[
-    float | None,
-    typer.Option(
-        "--budget-usd",
-        min=0.0,
-        help="What the run may cost, at p90.",
-        rich_help_panel=RUN,
-    ),
-]
-DaysOption = Annotated[
-    float | None,
-    typer.Option(
-        "--max-days",
-        min=0.0,
-        help="How many days the run may take, at p90.",
-        rich_help_panel=RUN,
-    ),
-]
+
+class RunOptions(NamedTuple):
+    """Hold what is asked of a whole run."""
+
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_STEPS,
+            help="Forecast a run of this many steps: its days and USD.",
+            rich_help_panel=RUN,
+        ),
+    ] = None
+    budget_usd: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="What the run may cost, at p90.", rich_help_panel=RUN),
+    ] = None
+    max_days: Annotated[
+        float | None,
+        typer.Option(min=0.0, help="How many days the run may take, at p90.", rich_help_panel=RUN),
+    ] = None
 
 
-def asked_run(
-    steps: int | None, budget_usd: float | None, max_days: float | None, known: int | None = None
-) -> AskedRun | None:
+def asked_run(asked: RunOptions, known: int | None = None) -> AskedRun | None:
     """Return what is asked of a run; None where nothing is.
 
     Args:
@@ -62,6 +53,7 @@ def asked_run(
     from rlplan.results.renting import RentalLimits
     from rlplan.units import seconds_from_days
 
+    steps, budget_usd, max_days = asked
     for option, value in (("--budget-usd", budget_usd), ("--max-days", max_days)):
         if value is None:
             continue
@@ -70,7 +62,7 @@ def asked_run(
         if steps is None and known is None:
             problem = "is of a whole run, and nothing says how many steps it has"
             raise FileError(option, problem, value=value, allowed="with --steps")
-    if steps is None and budget_usd is None and max_days is None:
+    if asked == RunOptions():
         return None
     number = steps or known
     assert number is not None, "asked of a limit above"

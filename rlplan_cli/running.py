@@ -82,7 +82,7 @@ def stopping_of(when: Sequence[str] | None, after: str | None, tokens: float | N
 
 def place_of(given: str | None) -> Path | str | None:
     """Return a place that an option names: a folder's path, or a URL as it is."""
-    from rlplan.files.places import is_url
+    from rlplan.files.decoding import is_url
 
     return given if given is None or is_url(given) else Path(given)
 

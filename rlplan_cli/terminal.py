@@ -293,7 +293,7 @@ def print_answer(
         step_lines,
         training_words,
     )
-    from rlplan.simulator.timeline.utilisation import mfu_fractions
+    from rlplan.simulator.timeline.expenses import mfu_fractions
     from rlplan.units import show_filled
 
     mfu = mfu_fractions(plan, forecast, facts)

@@ -111,8 +111,8 @@ def weights_here(given: Path | None, out: Path, sheet: DeviceSheet) -> Path:
     from rlplan.executor.model.building import read_config, write_model
     from rlplan.files.decoding import load_yaml
     from rlplan.models import CONFIG_FILE, WEIGHT_FILES
+    from rlplan.profiles.jobs.checks import has_weights
     from rlplan.profiles.jobs.config.reading import read_hf_config
-    from rlplan.profiles.jobs.place import has_weights
 
     made = (out / MADE_WEIGHTS).resolve()
     if given is None:

@@ -61,7 +61,7 @@ def host_share(job: Job, replicas: int) -> HostShare:
 def _seats(environment: Environment, cores: float, replicas: int) -> InstanceSlots:
     """Return a replica's part of an environment's seats: one at least, which several replicas may share.
 
-    Replicas that wait for another one's instance run no steps, so that the others find more workers.
+    Replicas that wait for an instance of another one run no steps, which leaves more workers to the others.
     """
     held = environment.cpu_cores
     by_cores = cores / held if held else math.inf

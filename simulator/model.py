@@ -310,9 +310,10 @@ def recomputed_operators(forward: Operators, recompute: str, *, fused_attention:
     """Return what the backward pass of a layer computes again.
 
     `full` repeats the whole layer from its input, wherever that is kept, and so does `alternate` for
-    every other layer. `selective` repeats what is cheap to compute and big to keep: the memory-bound
-    operators but those that bring tokens to experts, whose inputs are kept, and the attention core unless the kernel is fused and does so by itself (Korthikanti et
-    al. 2022, section 5). `experts` repeats that, and all of a layer's experts from their router on.
+    every other layer. `selective` repeats what is cheap to compute and big to keep: memory-bound operators, except
+    those that bring tokens to experts, whose inputs are kept; and the attention core, unless a fused kernel
+    recomputes it anyway (Korthikanti et al. 2022, section 5). `experts` repeats that, and all of a layer's experts
+    from their router on.
     """
     if recompute == "none":
         return ()
@@ -607,9 +608,8 @@ def _row_bytes(model: ModelArchitecture, batch: KeptBatch) -> float:
 def _unfused_norms(model: ModelArchitecture, batch: KeptBatch) -> float:
     """Return the bytes that norms before the parts of a layer keep beside their inputs and outputs.
 
-    Computed one by one, a norm's input is widened to fp32 and kept so, and what it is divided to in the format of what
-    comes in (transformers, Qwen2RMSNorm). In autocast both are fp32, and each product that reads the output keeps a copy
-    of its own in bf16.
+    An unfused norm keeps its input in fp32, and the normalised values in the input's format (transformers,
+    Qwen2RMSNorm). In autocast both are fp32, and each product that reads the output keeps a copy of its own in bf16.
     """
     if batch.kernels == "fused":
         return 0.0

@@ -173,6 +173,8 @@ def whole(numbers: Floats) -> Ints:
 _SEARCHED: Final = [item for item in LAYOUT_FIELDS if item.metadata.get("column", True)]
 COLUMNS: Final = tuple(item.name for item in _SEARCHED)
 OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
+# Columns that decide a rank's share of a layer's weights and tokens (`shard_of`).
+SHARD_COLUMNS: Final = ("tp", "cp", "ep", "expert_tp")
 
 
 class LayoutColumns:

@@ -244,7 +244,7 @@ def check_played(plan: Plan, file: str = "plan") -> None:
 
 
 def dropped_episodes(work: Workload) -> dict[str, float]:
-    """Return what would drop episodes, by the field that says so: whatever the plan, that is not played."""
+    """Return the workload's fields that would drop episodes, with their values; this is not simulated in any plan."""
     return work.begun_beyond if work.environments else {}
 
 

@@ -18,7 +18,7 @@ from rlplan.simulator.generation.over_provisioning import put_off
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.agenda import enough_learnt
-from rlplan.simulator.timeline.utilisation import goodput_forecast
+from rlplan.simulator.timeline.expenses import goodput_forecast
 from rlplan.trace import IterationSpan, Span
 
 AnySpan = TypeVar("AnySpan", Span, IterationSpan)

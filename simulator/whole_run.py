@@ -9,7 +9,7 @@ steps add up, and do not average out over a run. Chance in the lengths does aver
 interval is rather too wide than too narrow.
 
 Nodes that fail, and spot nodes that are lost while they train, stop the run, which goes on from its last checkpoint
-(`rlplan.simulator.timeline.utilisation`, Daly 2006, eq. 20). Losses of spot nodes that only generate make steps longer
+(`rlplan.simulator.timeline.expenses`, Daly 2006, eq. 20). Losses of spot nodes that only generate make steps longer
 (`rlplan.simulator.timeline.spot`). How many there are is a matter of chance: with L expected, each of a restart r and of what is lost of a piece of
 work w, evenly between nothing and all of it, the variance of their seconds is L (r^2 + r w + w^2 / 3), that of a compound
 Poisson sum. It has nothing to do with how well steps are known: the variances add up.
@@ -30,9 +30,13 @@ from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CHECKPOINTS, VALIDATION, BesideForecast, Forecast
 from rlplan.results.run import FAILURES, SPOT, STEPS, RunForecast, RunPoint
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
+from rlplan.simulator.timeline.expenses import (
+    LEAST_FRACTION,
+    SECONDS_PER_HOUR,
+    best_interval,
+    goodput,
+)
 from rlplan.simulator.timeline.spot import stops_of
-from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, best_interval, goodput
 from rlplan.workload import (
     Lengths,
     Lognormal,

@@ -617,8 +617,8 @@ def packed_waiting(
 ) -> float:
     """Return how much more tokens than the mean the fullest of `ranks` packed micro-batches has, as a fraction.
 
-    A budget that holds but one of most sequences leaves micro-batches as unlike as those are; of many,
-    all get full.
+    Where the budget holds only one sequence, micro-batches differ as much as sequences do; where it holds many, all
+    are nearly full.
 
     Args:
         samples: Of a prompt, whose tokens count once for them.
@@ -632,11 +632,11 @@ def packed_waiting(
 
 @lru_cache(maxsize=1024)
 def fullest_tokens(statistics: LengthStatistics, sequences: int) -> int:
-    """Return the tokens of the fullest of all micro-batches of so many packed sequences that a run computes.
+    """Return the tokens of the fullest packed micro-batch of a run, with this number of sequences in each.
 
-    It is the quantile that one of them is expected to pass, of the sum of so many lengths: the distribution of one
-    length, convolved with itself (as `numpy.fft` does it). Responses are taken to grow (`RESPONSES_GROW`). Where
-    micro-batches are of one kind each, it is that of the kind with most.
+    It is a quantile of the sum of that many lengths, which one micro-batch of the run is expected to exceed. The
+    sum's distribution is that of one length convolved with itself (by `numpy.fft`). Responses are taken to grow
+    (`RESPONSES_GROW`). Where micro-batches are of one kind each, it is that of the kind with most.
     """
     if statistics.kinds:
         return max(fullest_tokens(kind, sequences) for _, kind in statistics.kinds)

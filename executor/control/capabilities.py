@@ -256,7 +256,7 @@ def _lacks_for_environments(plan: Plan) -> Iterator[CapabilityError]:
 
 
 def _lacks_for_streams(plan: Plan) -> Iterator[CapabilityError]:
-    """Yield what is lacking where responses go on one by one."""
+    """Yield what is lacking in modes that hand responses on one by one."""
     algorithm, layout = load_algorithm(plan.job.algorithm), plan.tasks["actor.generate"]
     for lacks, capability in (
         (algorithm.resamples, RESAMPLED),

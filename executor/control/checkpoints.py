@@ -35,9 +35,8 @@ from rlplan.executor.data.remote_folders import (
 from rlplan.executor.data.workload import job_of_batches
 from rlplan.executor.workers.calls import RANDOM_FOLDER, StoreCall
 from rlplan.executor.workers.pools import WorkerGroup, fetched
-from rlplan.files.decoding import check_version, decode, load_json, read_yaml
+from rlplan.files.decoding import check_version, decode, is_url, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.places import is_url
 from rlplan.files.writing import write_json
 from rlplan.job import RANDOM, Job
 from rlplan.plan import Plan
@@ -143,7 +142,7 @@ class CheckpointFolder:
         return Checkpoint(folder=target, state=state)
 
     def _drop_others(self, target: Path) -> None:
-        """Drop the oldest checkpoints but one, and those of a run that was given up where this one began."""
+        """Keep the newest checkpoints up to this one, and the best; drop others, also later ones of a run that was given up."""
         found = {path.name for path in _complete(self._folder)}
         remote = RemoteFolder(self._url) if self._url else None
         if remote is not None:  # what another machine wrote is there alone
@@ -310,9 +309,10 @@ def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: i
 
 
 def _check_position(checkpoint: Checkpoint, plan: Plan, before: Job) -> None:
-    """Refuse whole batches that would begin prompts again, or pass some over.
+    """Refuse to go on in whole batches where that would repeat prompts or skip some.
 
-    For as many are begun as another job says, or for samples that were handed on one by one were learnt from in another order.
+    Either the job before began another number of prompts, or its samples were handed on one by one and learnt from in
+    another order.
     """
     state, batches = checkpoint.state, job_of_batches(plan).workload
     if plan.flow.by_sample:

@@ -24,8 +24,7 @@ from rlplan.executor.model.building import (
 )
 from rlplan.executor.model.fused_projections import fuse_projections, fused_parts
 from rlplan.executor.weights.stored_shards import whole_weights
-from rlplan.files.decoding import read_yaml
-from rlplan.files.places import is_url
+from rlplan.files.decoding import is_url, read_yaml
 from rlplan.files.writing import write_json
 from rlplan.models import CONFIG_FILE, Adapter
 from rlplan.plan import Plan

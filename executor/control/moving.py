@@ -31,7 +31,7 @@ class Adapter(Protocol):
     """Decide where a run goes on with another plan."""
 
     def begun(self, plan: Plan, done: int, seconds: float) -> None:
-        """Take note that iterations begin after so many, by a plan that took so long to come.
+        """Note that the next iterations run by this plan, and how long the change to it took.
 
         Args:
             seconds: Since the last iteration by the plan before, its checkpoint included; at the run's start and after a

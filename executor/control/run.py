@@ -72,8 +72,8 @@ class Saving:
             and a run that loses a worker ends.
         keep: Checkpoints that are kept, the last ones.
         retries: How often a run that lost workers goes on from its last checkpoint.
-        iteration_seconds: Limit of an iteration, and of what lies between two, such as a checkpoint: where one takes
-            longer, workers are taken for lost. None: there is none.
+        iteration_seconds: Time limit of an iteration, and of work between two, such as a checkpoint; workers that
+            exceed it count as lost. None: no limit.
         start_seconds: Limit of the start of workers and their models, likewise.
         checkpoints: URL behind which models of checkpoints go; None: they go into the run's folder.
         resume: A checkpoint, or a run whose last one it is, to begin with: a folder, or a URL.

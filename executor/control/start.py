@@ -199,10 +199,10 @@ def _check_slots(plan: Plan) -> None:
 
 @contextmanager
 def within(limit_seconds: float | None, limited: TimeLimit) -> Iterator[Callable[[], bool]]:
-    """End all workers where what is done within takes longer: who waits for one that hangs would wait for ever.
+    """End all workers if the block takes longer than its limit: a hanging worker would be waited for for ever.
 
     Yields:
-        What tells whether it did: whoever goes on without workers that have ended is to ask.
+        A function that tells whether it did; ask it before going on without workers that ended.
 
     Raises:
         WorkerLostError: It took longer; says what.

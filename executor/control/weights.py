@@ -15,8 +15,8 @@ from rlplan.executor.model.building import FAMILIES, build_stages, read_config
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.weights.pretrained import PretrainedFolder, check_weights
+from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.places import is_url
 from rlplan.job import RANDOM, Role
 from rlplan.models import Head, ModelArchitecture
 from rlplan.plan import Plan

@@ -18,9 +18,8 @@ from filelock import FileLock
 from fsspec.core import url_to_fs
 
 from rlplan.errors import FileError
-from rlplan.files.decoding import check_regular, decode, load_json
+from rlplan.files.decoding import check_regular, decode, is_url, load_json
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.places import is_url
 
 _Found = TypeVar("_Found")
 EXAMPLES = "a URL such as s3://bucket/folder or gs://bucket/folder"

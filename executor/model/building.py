@@ -23,8 +23,7 @@ from rlplan.executor.data.packing import SequenceSlots
 from rlplan.executor.data.remote_folders import fetched_folder
 from rlplan.executor.model.attention import attention_of
 from rlplan.executor.model.fused_projections import split_fused_projections
-from rlplan.files.decoding import load_json
-from rlplan.files.places import is_url
+from rlplan.files.decoding import is_url, load_json
 from rlplan.job import RANDOM, Job
 from rlplan.models import CONFIG_FILE, Head, ModelArchitecture
 from rlplan.plan import Recompute

@@ -100,9 +100,9 @@ def start_session(
 class WaveSession:
     """Decode waves of sequences with the torch engine.
 
-    Where generation stops with each batch, the waves are those of a synchronous batch, so that all numbers are the
-    same: as many responses as may run, one wave after another. In endless modes new responses join the running ones:
-    all are prefilled again as one wave (prompt and tokens so far). If responses in flight keep their KV cache of older
+    Where generation stops after each batch, the waves are those of a synchronous batch (as many responses as may run,
+    one wave after another), so all numbers are the same. In endless modes new responses join the running ones: all
+    are prefilled again as one wave (prompt and tokens so far). If responses in flight keep their KV cache of older
     weights, new responses make a separate wave.
     """
 

@@ -286,7 +286,7 @@ def under_specs(
 def _pinned_error(
     job: Job, facts: Facts, pinned: Pinned, none_fits: InfeasibleError
 ) -> InfeasibleError:
-    """Return an error that says why nothing fits which keeps what is pinned, and what would."""
+    """Return the error that no plan with the pinned parts fits, with the reason and the nearest change that helps."""
 
     def choose(larger: Facts) -> Plan:
         specs = Specs(staleness=job.specs.staleness)

@@ -70,9 +70,10 @@ def complete(
 def _chosen(
     draft: PlanDraft, pinned: Pinned, job: Job, facts: Facts, file: str, *, misfits: bool
 ) -> tuple[Plan, Specs]:
-    """Return a draft with what it leaves open chosen, and the share of memory that this leaves free.
+    """Return the draft's plan with all open parts chosen, and the limits (`Specs`) that it was chosen under.
 
-    That is the usual one, as in searches, or less where no plan that keeps what is pinned leaves so much.
+    The usual share of memory stays free, as in searches; where no plan with the pinned parts leaves that much, only
+    the job's own limits hold.
     """
     from rlplan.planner.answers.open_parts import chosen, searched  # noqa: PLC0415 -- only where parts are open
 

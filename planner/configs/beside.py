@@ -18,8 +18,8 @@ MOST_STEPS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """Hold what a run has beside its steps, with what is to be said of it."""
+class BetweenSteps:
+    """Hold what a run does between its steps: validation, checkpoints, and when it ends; with notes for the user."""
 
     evaluation: Evaluation | None = None
     checkpoints: Checkpoints | None = None
@@ -36,25 +36,25 @@ class Beside:
         )
 
 
-def beside_of(settings: Settings, updates: int = 1) -> Beside:
+def beside_of(settings: Settings, updates: int = 1) -> BetweenSteps:
     """Return what a configuration has beside its steps, by the settings that its framework's sheet has for that.
 
     Args:
         updates: Of an iteration, for frameworks that count in updates (`steps_are_updates` of the sheet, and how many there
             are in all by its setting `updates_of_training`).
     """
-    said = _Said(settings, updates if settings.sheet.steps_are_updates else 1)
-    evaluation, checkpoints = _evaluation(said), _checkpoints(said)
-    return Beside(
+    run = _RunSettings(settings, updates if settings.sheet.steps_are_updates else 1)
+    evaluation, checkpoints = _evaluation(run), _checkpoints(run)
+    return BetweenSteps(
         evaluation=evaluation,
         checkpoints=checkpoints,
-        iterations=_iterations(said),
-        notes=tuple(_notes(said, evaluation)),
+        iterations=_iterations(run),
+        notes=tuple(_notes(run, evaluation)),
     )
 
 
-class _Said:
-    """Answer what settings say of it, and remember the keys whose values cannot be evaluated."""
+class _RunSettings:
+    """Read the settings of a run, and remember the keys whose values cannot be evaluated."""
 
     def __init__(self, settings: Settings, updates: int) -> None:
         self.settings, self.updates = settings, updates
@@ -98,49 +98,49 @@ class _Said:
         return name in self.settings.sheet.settings and self.value(name) in OFF
 
 
-def _iterations(said: _Said) -> int | None:
+def _iterations(run: _RunSettings) -> int | None:
     """Return the iterations of the training; None where nothing says it."""
-    iterations, updates = said.count("steps"), said.count("updates_of_training")
+    iterations, updates = run.count("steps"), run.count("updates_of_training")
     if iterations is None and updates is not None:
-        iterations = -(-updates // said.updates)
+        iterations = -(-updates // run.updates)
     return None if iterations is None or iterations > MOST_STEPS else iterations
 
 
-def _evaluation(said: _Said) -> Evaluation | None:
+def _evaluation(run: _RunSettings) -> Evaluation | None:
     """Return the validation; None where there is none, or only one that nobody asked for before the first step."""
-    every = said.every("validation_every")
-    if said.is_off("validation_on"):
+    every = run.every("validation_every")
+    if run.is_off("validation_on"):
         return None
-    first = said.is_on("validation_first") and not said.is_on("validation_skips_first")
-    if every is None and not (first and said.settings.is_given("validation_first")):
+    first = run.is_on("validation_first") and not run.is_on("validation_skips_first")
+    if every is None and not (first and run.settings.is_given("validation_first")):
         return None
     return Evaluation(
         every=every,
         before_first=first,
-        after_last=said.is_on("validation_last") and every is not None,
-        prompts=said.count("validation_prompts"),
-        samples_per_prompt=said.count("validation_samples") or 1,
-        prompts_at_a_time=said.count("validation_batch"),
+        after_last=run.is_on("validation_last") and every is not None,
+        prompts=run.count("validation_prompts"),
+        samples_per_prompt=run.count("validation_samples") or 1,
+        prompts_at_a_time=run.count("validation_batch"),
     )
 
 
-def _checkpoints(said: _Said) -> Checkpoints | None:
+def _checkpoints(run: _RunSettings) -> Checkpoints | None:
     """Return the checkpoints; None where there are none."""
-    every = said.every("checkpoint_every")
-    if every is None or said.is_off("checkpoint_on"):
+    every = run.every("checkpoint_every")
+    if every is None or run.is_off("checkpoint_on"):
         return None
-    contents = said.value("checkpoint_contents")
+    contents = run.value("checkpoint_contents")
     alone = isinstance(contents, list) and "optimizer" not in contents
-    alone = alone or said.is_on("checkpoint_model_only") or said.is_off("checkpoint_optimizer")
+    alone = alone or run.is_on("checkpoint_model_only") or run.is_off("checkpoint_optimizer")
     return Checkpoints(
         every=every,
         states=("weights",) if alone else ("weights", "optimizer"),
-        in_background=said.is_on("checkpoint_background"),
+        in_background=run.is_on("checkpoint_background"),
     )
 
 
-def _notes(said: _Said, evaluation: Evaluation | None) -> Iterator[str]:
-    for key in dict.fromkeys(said.lost):
+def _notes(run: _RunSettings, evaluation: Evaluation | None) -> Iterator[str]:
+    for key in dict.fromkeys(run.lost):
         yield f"{key} cannot be evaluated: what it says of validation and checkpoints is left out"
     if evaluation is not None and evaluation.prompts is None:
         every = f" every {evaluation.every} steps" if evaluation.every else ""

@@ -393,7 +393,7 @@ def _verdict(forecast: Forecast, placed: PlacedPlan) -> tuple[Verdict, tuple[str
 
 
 def verdict_at(share: float) -> Verdict:
-    """Return what is said of a peak that takes such a share of what there is, where nothing more is known of it."""
+    """Return the verdict on a peak by its share of the capacity alone."""
     if share > 1 + UNSURE:
         return "does not fit"
     return "may not fit" if share > 1 - UNSURE else "fits"

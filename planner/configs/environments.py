@@ -193,7 +193,7 @@ def _within(environment: Environment, settings: Settings, work: Work) -> Environ
 
 
 def _on_cores(environment: Environment, cores: float | None) -> Environment:
-    """Return an environment whose workers, which keys limit, are as many as cores where they would hold more."""
+    """Return the environment without a number of workers where those would need more cores than there are."""
     held = (environment.workers or 0) * environment.cpu_cores
     return environment if cores is None or held <= cores else replace(environment, workers=None)
 

@@ -189,7 +189,7 @@ class Trials:
 def improvements(
     plan: Plan, facts: Facts, forecast: Forecast, typed: RetypedConfiguration | None
 ) -> tuple[Improvement, ...]:
-    """Return the three changes of one setting that gain most, or of as few as possible by which a plan fits.
+    """Return the three single changes that gain most; for a plan that does not fit, the fewest changes that make it fit.
 
     Args:
         typed: The configuration that the plan is of. Each change is then typed behind it again, and kept only if

@@ -39,7 +39,7 @@ def algorithm_of(settings: Settings, *, compares: bool) -> str:
 
 
 def algorithm_notes(settings: Settings, algorithm: str) -> tuple[str, ...]:
-    """Return what is said where a configuration's own algorithm is forecast as another, whose passes it has."""
+    """Return notes for a configuration whose algorithm is forecast as another one with the same passes."""
     named, notes = _named(settings), list[str]()
     if named != algorithm:
         notes.append(

@@ -80,7 +80,7 @@ def plans_of(
     as_it_stands: Plan | None = None,
     placements: int | None = None,
 ) -> SearchResult:
-    """Return the best plans of a resolved job: those that its framework can run, where it names one that is exported to.
+    """Return the best plans of a resolved job; if its framework can be exported to, only plans that the framework can run.
 
     Args:
         target: The framework that is to run them; None takes the job's own.
@@ -413,7 +413,7 @@ def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...
 def moved(job: Job, trainer: TrainerSheet) -> Job:
     """Return a job whose steps are those of a trainer's framework, with its engines.
 
-    An engine that generates and is not the usual one stays the job's, where it names one.
+    A generation engine that the job names and that is not its framework's usual one is kept.
     """
     if framework_of(job) == trainer.framework:
         return job

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from rlplan.job import Role
+from rlplan.plan import SIZES
 from rlplan.planner.exact.space import Space, generates_alone
 from rlplan.planner.layouts.pool_rows import roles_of
 from rlplan.planner.placements.allocations import Share, devices_of, gpus_of
@@ -90,7 +91,7 @@ def _why_no_cut(role: Role, site: Site, space: Space) -> str:
     own = [task for task in layouts.tasks if task.role == role and not task.generates]
     cuts, trains = layouts.cuts_of(own, site), any(task.trains for task in own)
     asked = cuts.asked.sizes
-    names = [name for name in ("tp", "pp", "dp", "cp") if getattr(asked, name) is not None]
+    names = [name for name in SIZES if getattr(asked, name) is not None]
     for sizes in cuts.train() if trains else cuts.infer():
         if all(getattr(sizes, name) == getattr(asked, name) for name in names):
             return f"no layout keeps {_pins(role, space) or 'what all its passes need'}"

@@ -63,7 +63,7 @@ class OtherPools:
 
 
 def empty(score: Score, rows: int, sets: int) -> OtherPools:
-    """Return choices that take nothing, such as the one of no sets."""
+    """Return choices that take nothing, for placements without other sets."""
     figures = np.zeros((rows, score.computing.shape[1]))
     return OtherPools(
         np.zeros((rows, len(score.devices)), dtype=np.int64),

@@ -16,7 +16,7 @@ from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models import PRECISIONS, ModelArchitecture
 from rlplan.parts import num_parameters
-from rlplan.plan import TaskDraft, TaskPlan
+from rlplan.plan import SIZES, TaskDraft, TaskPlan
 from rlplan.planner.placements.allocations import gpus_of
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.sheets import load_framework
@@ -165,7 +165,7 @@ class PoolCuts:
     def why_none(self, *, trains: bool) -> str:
         """Return in words why no cut covers the pool."""
         asked, model, engine = self.asked.sizes, self.model, self.engine
-        names = [name for name in ("tp", "pp", "dp", "cp") if getattr(asked, name) is not None]
+        names = [name for name in SIZES if getattr(asked, name) is not None]
         pinned = {name: getattr(asked, name) for name in names}
         words = " x ".join(f"{name} {size}" for name, size in pinned.items())
         if self.gpus % prod(pinned.values()):

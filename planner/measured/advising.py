@@ -335,7 +335,7 @@ class Advisor:
         return TypedChange(keys, words, plan, checked.forecast, gain)
 
     def _restart(self, log: FollowedRun) -> tuple[float | None, tuple[str, ...]]:
-        """Return what a restart costs, with what is to be said of where that is from."""
+        """Return the seconds of a restart, None if not known, with notes on where they come from."""
         if self.follow.restart_seconds is not None:
             return self.follow.restart_seconds, ()
         found = log.start_up_seconds()

@@ -271,7 +271,7 @@ def _running(plan: Plan, name: str, layout: TaskPlan, size: int) -> Plan:
 
 
 def tools(stage: StageCheck, subject: Subject) -> str | None:
-    """Name environments that the longest episode waits for, and one that hangs where others do not."""
+    """Name slow environments that the longest episode waits for, or one that hangs."""
     found = None if subject.log is None else subject.log.slowest_episode
     if stage.name not in GENERATION or found is None or subject.log is None:
         return None
@@ -433,7 +433,7 @@ def expert_loop(stage: StageCheck, subject: Subject) -> str | None:
 
 
 def eager(stage: StageCheck, subject: Subject) -> str | None:
-    """Name an engine that launches kernel by kernel where generation takes about what it would with one."""
+    """Name eager execution (no CUDA graphs) where generation takes about as long as forecast for it."""
     plan = subject.plan
     for name, layout in plan.tasks.items():
         if name.endswith(".generate"):

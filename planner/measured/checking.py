@@ -191,8 +191,8 @@ def _judged(
 ) -> tuple[StageCheck, ...]:
     """Return the verdicts of all stages, and of the step last if it was measured.
 
-    A site as a whole is faster or slower than its sheets; what its other stages show of that is taken off
-    before a stage is judged, as far as so many stages can show it.
+    A whole site may be faster or slower than its sheets. Before a stage is judged, that factor is estimated from the
+    other stages and taken out, weighted by how well that number of stages can show it.
 
     Args:
         seconds: Measured and forecast, by stage.

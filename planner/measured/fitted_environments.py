@@ -167,7 +167,7 @@ def _final_seconds(episodes: Sequence[Episode]) -> Seconds | None:
 
 
 def lengths_of(values: Sequence[int]) -> Lengths:
-    """Return lengths spread as some were: one number where all are the same, else what was seen; at least 1 each."""
+    """Return the distribution of measured lengths, at least 1 each; one number if all are the same."""
     kept = [round(value) for value in _at_most([max(1, value) for value in values])]
     if not kept:
         return 1

@@ -3,8 +3,8 @@
 Two forecasts of one job share most of what they are off by: the same model on the same GPUs, the same lengths, and factors
 of the same site. So a gain is no difference of two intervals. Of every task, with relative spreads a and b before and after:
 
-- a task that has the same layout in both is off by the same share in both, so that only the difference of the two is off; one
-  that takes as long as before cancels out;
+- a task that has the same layout in both is off by the same share in both, so that only the difference of the two is
+off; a task that takes as long as before adds nothing;
 - of others, what is common, s (the smaller of a and b, without the spread of a single forecast at a calibrated site), moves both sides
   alike: it is off by s times the difference of the two;
 - the rest, by which each layout is off by itself, sqrt(a^2 - s^2) and sqrt(b^2 - s^2), adds up in squares.

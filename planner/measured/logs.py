@@ -195,7 +195,7 @@ def _whole(sheet: LogSheet, found: Iterable[Figures], updates: int) -> list[Figu
 
 
 def _named_most(path: Path, sheets: Sequence[LogSheet]) -> LogSheet:
-    """Return the sheet of a log: of those whose frameworks log alike, as forks do, that which it names most."""
+    """Return the sheet of a log; among frameworks that log alike (forks), the one whose name the log has most often."""
     if sheets[0].tells:
         return sheets[0]
     alike = [each for each in sheets if each.step == sheets[0].step]

@@ -10,8 +10,8 @@ from rlplan.planner.configs.importing import ImportOptions
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
 from rlplan.profiles.facts import Facts
+from rlplan.profiles.jobs.checks import JobPlace
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
-from rlplan.profiles.jobs.place import JobPlace
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, MeasuredRun
 from rlplan.simulator.simulate import simulate

@@ -40,8 +40,8 @@ class TableReader:
         calibrated_rows_of: Yields the same measurements, in the same order, as they are forecast with a
             site's factors; None where rows do not calibrate each other. What `rows_of` yields is what
             it yields without any factors.
-        merged: Returns one record for all that are of one measurement, such as the steps of a run; None
-            where each record is one.
+        merged: Joins the records of one measurement, such as the steps of a run, into one; None where each record is
+            a measurement.
         is_known: Tells whether a record stands in a published table that the project fits on and does
             not hold; where it holds tables of the schema, these are looked into.
     """

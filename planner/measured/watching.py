@@ -36,7 +36,7 @@ class ForecastAtLengths:
     forecast: Forecast
 
     def serves(self, steps: LoggedSteps) -> bool:
-        """Tell whether steps are of the same lengths, as near as those of one workload are."""
+        """Tell whether the steps' mean lengths are close enough to reuse this forecast."""
         pairs = (
             (self.prompt_tokens, steps.prompt_tokens),
             (self.response_tokens, steps.response_tokens),

@@ -1,4 +1,4 @@
-"""Layouts of what a framework's trainer computes: one model's sizes, as training and as inference."""
+"""Layouts of the tasks that a framework's trainer computes: training and inference with one model's sizes."""
 
 from dataclasses import dataclass, replace
 from typing import Any

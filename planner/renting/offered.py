@@ -98,7 +98,6 @@ def offered(
     *,
     gpus: Sequence[str] = (),
     most_gpus: int = USUAL_MOST_GPUS,
-    own_gpus: Sequence[str] = (),
 ) -> tuple[Offered, ...]:
     """Return all that may be rented: each type of instance in each of its numbers.
 
@@ -108,13 +107,12 @@ def offered(
     Args:
         gpus: Names of GPUs; none names all.
         most_gpus: Of all instances together.
-        own_gpus: Names of GPUs that are known beside the catalog's.
 
     Raises:
         UserError: Nothing is left.
     """
     wanted = {canonical_name("devices", name) for name in gpus}
-    for name in wanted - set(device_names()) - set(own_gpus):
+    for name in wanted - set(device_names()):
         raise UnknownNameError("GPU", name, device_names())
     found = [
         Offered(sheet=sheet, instance=instance, count=count)

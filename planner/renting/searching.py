@@ -118,7 +118,7 @@ def rent(
         UserError: The job cannot be searched.
     """
     started = time.monotonic()
-    found = _Found(request=request)
+    found = _OfferSearch(request=request)
     for done, each in enumerate(candidates):
         if progress is not None:
             progress(done, len(candidates), each.words)
@@ -194,7 +194,7 @@ class _Searched:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Found:
+class _OfferSearch:
     """Gather offers, candidate by candidate."""
 
     request: RentRequest

@@ -11,7 +11,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.profiles.catalog import load_device, resolve_job
-from rlplan.profiles.jobs.place import has_weights, is_hub_id
+from rlplan.profiles.jobs.checks import has_weights, is_hub_id
 from rlplan.workload import Empirical, Evaluation, Lengths, Workload
 
 # A model of some hundred thousand weights learns at rates at which a large one falls apart.

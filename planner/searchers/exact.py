@@ -126,7 +126,7 @@ def search(
     if not campaign.ranked:
         raise InfeasibleError(
             f"no placement of job {job.name!r} {'keeps what is pinned: ' if pinned.given else 'has '}the pools with the mode"
-            f" {', '.join(pinned.asked.modes) or 'sync'} and the transition {pinned.transition or 'of choice'}"
+            f" {', '.join(pinned.asked.modes) or USUAL_MODE} and the transition {pinned.transition or 'of choice'}"
         )
     campaign.find_winner()
     if placements == 1 and campaign.has_unseen:  # one of them may be better
@@ -172,7 +172,7 @@ def _forecasts_of(ending: Ending, space: Space) -> list[_Found] | None:
 
 
 def _result(ending: Ending, found: Sequence[_Found], space: Space, seconds: float) -> SearchResult:
-    """Return what a search that ended so says, in so many seconds."""
+    """Return the result of a search that has ended, after this many seconds."""
     first = found[0]
     gap = _gap(first.value, ending.bound)
     stops = STOPS_UNKNOWN in ending.pruned
@@ -291,8 +291,8 @@ class _Campaign:
         """Find a good plan of every other placement, and of those streams that look best by each role alone.
 
         Args:
-            placements: Of how many plans are wanted, those of the best ones. Placements come in the order of their bounds, so
-                once so many have plans that are no worse than a bound, none of those that follow is among them.
+            placements: How many of the best placements need a plan. Placements come in the order of their bounds, so
+                the search ends once this many have plans no worse than the next bound.
         """
         streams = [each for each in self.ranked if each.schedule.streams][:MOST_STREAMS]
         # What overlaps is told beside the best plan whose iterations follow each other, wherever that is. Of the best one alone too,

@@ -89,7 +89,7 @@ def batch_by_weights(of_7b: int, job: Job, task: Task) -> int:
 
 
 def batch_by_width(of_7b: int, job: Job, task: Task) -> int:
-    """Return the sequences of a micro-batch whose activations take as much as those given for 7B.
+    """Return the sequences of a micro-batch whose activations take as much memory as the given ones of a 7B model.
 
     Activations of a token grow with the hidden size (Korthikanti et al. 2022, arXiv:2205.05198,
     table 2).
@@ -147,7 +147,7 @@ MOST_SIMULATED = 8
 
 @dataclass(frozen=True, slots=True)
 class _Tuned:
-    """Hold a plan whose tasks run as fast as they can, or what overflows whatever is chosen."""
+    """Hold a plan with the fastest settings of each task that fit; or what overflows memory with any settings."""
 
     plan: Plan
     bound_seconds: float

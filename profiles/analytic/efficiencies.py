@@ -6,7 +6,7 @@ responses in `profiles/fits/lengths.yaml`.
 """
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import hypot
 from pathlib import Path
 from typing import Final
@@ -136,10 +136,8 @@ def load_efficiencies(architecture: str) -> Efficiencies:
     return read_yaml(Efficiencies, FITS_FOLDER / f"{architecture}.yaml")
 
 
-@cache
-def load_host_costs() -> HostCosts:
-    """Return what the controller's processes cost where no profile measured them."""
-    return read_yaml(HostCosts, FITS_FOLDER / f"{HOST_FILE}.yaml")
+# Returns what the controller's processes cost where no profile measured them.
+load_host_costs = cache(partial(read_yaml, HostCosts, FITS_FOLDER / f"{HOST_FILE}.yaml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +148,8 @@ class SwitchCosts:
     spread: Constant
 
 
-@cache
-def load_switch_costs() -> SwitchCosts:
-    """Return what it takes to take a generation engine off its GPUs."""
-    return read_yaml(SwitchCosts, FITS_FOLDER / f"{LENDING_FILE}.yaml")
+# Returns what it takes to take a generation engine off its GPUs.
+load_switch_costs = cache(partial(read_yaml, SwitchCosts, FITS_FOLDER / f"{LENDING_FILE}.yaml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,10 +180,8 @@ class AgeCosts:
     oldest: Constant
 
 
-@cache
-def load_age_costs() -> AgeCosts:
-    """Return what the age of samples costs, from `profiles/fits/sample_ages.yaml`."""
-    return read_yaml(AgeCosts, FITS_FOLDER / f"{AGES_FILE}.yaml")
+# Returns what the age of samples costs.
+load_age_costs = cache(partial(read_yaml, AgeCosts, FITS_FOLDER / f"{AGES_FILE}.yaml"))
 
 
 def unmeasured_call(num_bytes: float, kind: str, rule_seconds: float | None) -> Estimate:
@@ -258,7 +252,5 @@ class Spreads:
         return hypot(self.between_sites[kind].value, self.within_site.value)
 
 
-@cache
-def load_spreads() -> Spreads:
-    """Return the spreads between and within sites, from `profiles/fits/calibration.yaml`."""
-    return read_yaml(Spreads, FITS_FOLDER / f"{CALIBRATION_FILE}.yaml")
+# Returns the spreads between and within sites.
+load_spreads = cache(partial(read_yaml, Spreads, FITS_FOLDER / f"{CALIBRATION_FILE}.yaml"))

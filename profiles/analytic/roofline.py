@@ -48,6 +48,9 @@ class Roofline:
         self._gemm_time = GemmTime(
             self.kernels.gemm, sheet.multiprocessors, sheet.memory_bytes_per_second
         )
+        # Of the peak rate, by which the kernels' shares of it hold on this device.
+        borrowed = self.shares.borrowed_rate
+        self._borrowed_rate = borrowed.value if borrowed is not None else 1.0
         self._row_time = RowTime(sheet.multiprocessors, sheet.memory_bytes_per_second)
         self._paged_attention = _paged_attention(self.kernels, sheet)
         # A processor dispatches and computes by turns; a GPU's host launches ahead of the device.
@@ -69,14 +72,10 @@ class Roofline:
             )
         return rate
 
-    def _borrowed_peak(self, precision: Precision) -> float:
-        """Return the peak rate by which the kernels' shares of it hold on this device."""
-        rate = self.shares.borrowed_rate
-        return self.peak(precision) * (rate.value if rate is not None else 1.0)
-
     def gemm(self, m: int, k: int, n: int, precision: Precision) -> Estimate:
         """Estimate the seconds of an m x k times k x n matrix product."""
-        value_bytes, peak = PRECISIONS[precision].weight_bytes, self._borrowed_peak(precision)
+        value_bytes = PRECISIONS[precision].weight_bytes
+        peak = self.peak(precision) * self._borrowed_rate
         seconds = self._gemm_time.seconds(m, k, n, value_bytes=value_bytes, peak=peak)
         return self._by_kernels(seconds + self.dispatch_seconds, self.kernels.gemm.spread)
 
@@ -87,7 +86,8 @@ class Roofline:
         grouped = self.kernels.grouped
         if grouped is None:
             return None
-        value_bytes, peak = PRECISIONS[precision].weight_bytes, self._borrowed_peak(precision)
+        value_bytes = PRECISIONS[precision].weight_bytes
+        peak = self.peak(precision) * self._borrowed_rate
         seconds = self._gemm_time.grouped_seconds(
             GroupedShape(m, k, n, count), grouped, value_bytes=value_bytes, peak=peak
         )
@@ -158,7 +158,7 @@ class Roofline:
             spread = max(paged.kernels.decode_spread, least_spread)
             return self._by_kernels(seconds, spread, borrowed=borrowed)
         seconds = paged.prefill_seconds(
-            shape, value_bytes=value_bytes, peak=self._borrowed_peak(precision)
+            shape, value_bytes=value_bytes, peak=self.peak(precision) * self._borrowed_rate
         )
         spread = max(paged.kernels.prefill_spread, least_spread)
         return self._by_kernels(seconds, spread, borrowed=borrowed)

@@ -14,7 +14,7 @@ spread as published.
 
 import math
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from statistics import fmean
 from typing import Literal
@@ -22,7 +22,7 @@ from typing import Literal
 from rlplan.files.decoding import read_yaml
 from rlplan.profiles.analytic.efficiencies import FITS_FOLDER, LENGTHS_FILE, Constant
 from rlplan.profiles.analytic.normal import normal_quantile, zero_between
-from rlplan.profiles.jobs.place import JobPlace
+from rlplan.profiles.jobs.checks import JobPlace
 from rlplan.workload import (
     Empirical,
     Lengths,
@@ -69,10 +69,8 @@ class LengthSpreads:
     between_runs: Constant
 
 
-@cache
-def load_length_spreads() -> LengthSpreads:
-    """Return the spread of lengths where a job gives only their mean."""
-    return read_yaml(LengthSpreads, FITS_FOLDER / f"{LENGTHS_FILE}.yaml")
+# Returns the spread of lengths where a job gives only their mean.
+load_length_spreads = cache(partial(read_yaml, LengthSpreads, FITS_FOLDER / f"{LENGTHS_FILE}.yaml"))
 
 
 def with_logged_lengths(work: Workload, place: JobPlace) -> Workload:

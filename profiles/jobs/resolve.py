@@ -29,6 +29,7 @@ from rlplan.job import (
 from rlplan.models import CONFIG_FILE, ModelArchitecture
 from rlplan.profiles.analytic.efficiencies import architecture_names
 from rlplan.profiles.jobs.checks import (
+    JobPlace,
     check_adapters,
     check_architectures,
     check_cluster,
@@ -40,10 +41,10 @@ from rlplan.profiles.jobs.checks import (
     check_roles,
     check_shared_prompts,
     check_workload,
+    weights_of_models,
 )
 from rlplan.profiles.jobs.config.reading import cached_config, read_hf_config
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
-from rlplan.profiles.jobs.place import JobPlace, weights_of_models
 from rlplan.profiles.sheets import (
     canonical_name,
     device_names,

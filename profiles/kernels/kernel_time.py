@@ -67,8 +67,9 @@ class GroupedKernels:
         memory_rate: Rate of memory over that of a single product.
         fixed_seconds: Time of a grouped product with next to no work, its share of sorting tokens by
             expert among it.
-        few_rows: Rows of all products up to which a kernel takes small tiles, of 16 rows and 64 columns, where that is
-            all rows that one product has on average; 0 for kernels that do not, or of which it is not known.
+        few_rows: The kernel takes small tiles (16 rows, 64 columns) while all products together have at most this
+            many rows and one product has no more rows than a tile, on average; 0 for kernels without small tiles, or
+            not known.
         tile_seconds: Time of a multiprocessor for a small tile, whatever its depth.
         depth_seconds: The same for each 64 of its depth.
         spread: Relative, one sigma, on shapes held back from the fit.

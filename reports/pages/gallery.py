@@ -1,4 +1,4 @@
-"""The gallery: published recipes with their forecasts, as one page that is searched in the browser, as Markdown, and as a picture."""
+"""The gallery of published recipes with their forecasts: a page with a search in the browser, Markdown, and a picture."""
 
 import base64
 import hashlib
@@ -18,8 +18,74 @@ from rlplan.files.writing import write_text
 from rlplan.reports.pages.report import page_environment
 from rlplan.reports.tables.plans import Table, columns, markdown_lines
 from rlplan.reports.tables.wording import TIMES, interval, percent, signed_percent
-from rlplan.results.gallery import Gallery, Recipe
 from rlplan.units import show_seconds, show_usd
+
+GALLERY_VERSION: Literal[1] = 1
+
+# Whether a recipe's run is known to have fit in memory, to have run out of memory, or neither.
+Outcome = Literal["ran", "ran out", ""]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """Hold one recipe: its settings in words, its forecast, what was published of its run.
+
+    Attributes:
+        name: What its table or case calls it.
+        framework: As its users write it.
+        version: Empty where the source names none.
+        gpu: The device sheet's name, or the source's word where no sheet is of it.
+        mode: How iterations follow each other.
+        work: Prompts, samples and lengths, in words.
+        layout: Parallel sizes of training and generation, in words.
+        forecast_seconds: Of a step, uncalibrated; None where the recipe is refused.
+        interval_seconds: (p10, p90) of it.
+        measured_seconds: Of a step; None where none was published.
+        is_fitted: Whether a constant rests on the measurement.
+        cost_usd: Of a step at list prices; None where it is not known.
+        said: What is said of its memory; empty where nothing is.
+        filled_fraction: Of the fullest GPU; None where nothing is said.
+        outcome: What happened to its memory; empty where that was not published.
+        refused: Why there is no forecast; empty where there is one.
+        source: Where the recipe stands: an address, or a file of the framework's repository.
+    """
+
+    name: str
+    framework: str
+    version: str
+    algorithm: str
+    model: str
+    gpu: str
+    gpus: int
+    mode: str
+    work: str
+    layout: str
+    forecast_seconds: float | None = None
+    interval_seconds: tuple[float, float] | None = None
+    measured_seconds: float | None = None
+    is_fitted: bool = False
+    cost_usd: float | None = None
+    said: str = ""
+    filled_fraction: float | None = None
+    outcome: Outcome = ""
+    refused: str = ""
+    source: str
+
+    @property
+    def error_fraction(self) -> float | None:
+        """Return (forecast - measured) / measured; None where one of both is not known."""
+        if self.forecast_seconds is None or not self.measured_seconds:
+            return None
+        return (self.forecast_seconds - self.measured_seconds) / self.measured_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gallery:
+    """Hold all recipes. The file `reports/published/gallery.json`."""
+
+    version: Literal[1] = GALLERY_VERSION
+    recipes: tuple[Recipe, ...]
+
 
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
@@ -56,6 +122,7 @@ PICTURE = "gallery-steps"
 # Of the strip that shows a forecast beside its measurement: from a third of what was measured to three times as much.
 _STRIP_TIMES = 3.0
 KINDS = ("measured", "reported", "refused")
+# Words of the modes in which generation is ahead of training.
 MODES = {"one-step-off": "one step off", "async": "asynchronous"}
 
 
@@ -338,8 +405,7 @@ def steps_svg(recipes: Sequence[Recipe], scheme: Scheme) -> str:
 
 
 def _series(recipe: Recipe) -> str:
-    asynchronous = recipe.mode in ("async", "one-step-off")
-    return f"{recipe.framework}, {'asynchronous' if asynchronous else 'synchronous'}"
+    return f"{recipe.framework}, {'asynchronous' if recipe.mode in MODES else 'synchronous'}"
 
 
 def _across(seconds: float) -> float:

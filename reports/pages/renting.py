@@ -203,7 +203,7 @@ def _draw_front(axes: Axes, front: Sequence[RentalOffer], unit: float) -> None:
 
 
 def _draw_limits(axes: Axes, limits: RentalLimits, unit: float) -> None:
-    """Draw what was asked as dashed lines, where it is not far beyond what is drawn."""
+    """Draw the budget and the deadline as dashed lines, if they lie within the axes."""
     if limits.budget_usd is not None and limits.budget_usd <= axes.get_ylim()[1]:
         axes.axhline(limits.budget_usd, color=MUTED, linewidth=0.8, linestyle="--")
     deadline = limits.deadline_seconds

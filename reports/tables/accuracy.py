@@ -84,7 +84,7 @@ def skipped_table(summaries: Sequence[Summary]) -> Table:
 
 
 def miss_table(found: TableFindings) -> Table:
-    """Return the rows that miss, the worst first, many of one cause as one line."""
+    """Return the rows that miss, worst first; rows with the same cause share a line."""
     causes: dict[str, list[Row]] = {}
     for row in found.misses:
         causes.setdefault(found.cause_of(row) or "no cause known yet", []).append(row)

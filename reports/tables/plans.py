@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.models import ModelArchitecture
-from rlplan.plan import Plan, TaskPlan
+from rlplan.plan import SIZES, Plan, TaskPlan
 from rlplan.reports.tables.wording import (
     TIMES,
     counted,
@@ -509,25 +509,29 @@ def gpus_of(plan: Plan) -> int:
     return sum(pool.gpus for pool in plan.pools if not pool.is_host)
 
 
+# Sizes of a layout that have columns.
+SHOWN_SIZES = (*SIZES, "ep")
+
+
 def answer_table(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> Table:
     """Return every task and transition: where and how it runs, what it takes; the step last."""
     kinds = {task.name: task for task in _tasks(plan)}
-    rows = []
+    rows, no_layout = [], ("",) * (len(SHOWN_SIZES) + 2)
     for cost in forecast.costs:
         if cost.activity == "transfer":  # of data between pools: small, and beside other work
             continue
         layout, task = plan.tasks.get(cost.name), kinds.get(cost.name)
         is_run = layout is not None and task is not None and task.has_model
-        how = _layout_cells(layout, task) if is_run and layout and task else ("",) * 7
+        how = _layout_cells(layout, task) if is_run and layout and task else no_layout
         gpus = str(plan.pool(cost.pool).gpus) if layout is not None else ""
         times = (show_seconds(cost.seconds), _short_interval(cost.interval_seconds))
         used = percent(mfu[cost.name]) if cost.name in mfu else ""
         rows.append((cost.name, cost.pool, gpus, *how, *times, used))
     whole = show_seconds(forecast.iteration_seconds), interval(forecast.iteration_seconds_interval)
-    rows.append(("step", *("",) * 9, *whole, ""))
+    rows.append(("step", "", "", *no_layout, *whole, ""))
     return Table(
         columns=columns(
-            "Task", "Pool", "#GPUs", "#TP", "#PP", "#DP", "#CP", "#EP", "#Batch", "Recompute",
+            "Task", "Pool", "#GPUs", *(f"#{size.upper()}" for size in SHOWN_SIZES), "#Batch", "Recompute",
             "#Time", "#p10 to p90", "#MFU",
         ),
         rows=tuple(rows),
@@ -552,7 +556,7 @@ def _tasks(plan: Plan) -> Sequence[Task]:
 
 def _layout_cells(layout: TaskPlan, task: Task) -> tuple[str, ...]:
     uses = STAGE_KINDS.load(task.kind).layout_fields
-    sizes = (str(getattr(layout, size)) for size in ("tp", "pp", "dp", "cp", "ep"))
+    sizes = (str(getattr(layout, size)) for size in SHOWN_SIZES)
     recompute = _RECOMPUTE.get(layout.recompute, layout.recompute) if "recompute" in uses else ""
     return (*sizes, batch_words(layout, task), recompute)
 

@@ -64,8 +64,8 @@ class Dispatcher:
 
     Attributes:
         words: What it does, for people, as the end of a sentence.
-        copies: How many rows a token sends: one to each `expert` that it chose, by an all-to-all; one to each `node`
-            that holds such an expert, and inside the node one to each rank that does; or one to `all` ranks, by a gather.
+        copies: To whom a token's row is sent: to each chosen `expert`, by an all-to-all; to each `node` with a chosen
+            expert, and inside that node to each rank with one; or to `all` ranks, by a gather.
         network_efficiency, link_efficiency: With `node`, the shares of the rates of a node's network and of its links
             that are reached; otherwise those of collectives hold.
         fixed_seconds: Of an empty dispatch or combine, added to what collectives have.

@@ -5,6 +5,7 @@ A file is a regular one of a bounded size, read whole.
 
 import dataclasses
 import json
+import re
 import stat
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
@@ -20,6 +21,13 @@ from rlplan.errors import FileError, nearest_name, unreadable
 # Far more than any file that people or frameworks write for a command to read whole: the logs of ten
 # thousand steps or the measurements of a million tasks are below it.
 LARGEST_FILE_BYTES = 2**28
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://")
+
+
+def is_url(place: str) -> bool:
+    """Tell whether a place is named by a URL."""
+    return _URL.match(place) is not None
 
 
 def check_regular(path: Path, most_bytes: int | None = LARGEST_FILE_BYTES) -> None:

@@ -1,4 +1,4 @@
-"""A mapping that cannot change, so that types which hold one stay hashable."""
+"""An immutable mapping: types that hold one stay hashable."""
 
 from collections.abc import Mapping
 from typing import Any, NoReturn, TypeVar, get_args

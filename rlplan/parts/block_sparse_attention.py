@@ -44,7 +44,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     return (
         Gemm("index queries and keys", tokens, model.hidden_size, width, matrices=2),
         Elementwise("index norm and rope", 4 * tokens * width * shard.value_bytes, kernels=2),
-        *grouped_attention.around(core, model, shard, batch, tokens),
+        *grouped_attention.operators(model, shard, batch, tokens, core),
     )
 
 

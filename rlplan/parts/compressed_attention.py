@@ -7,7 +7,7 @@ the open block what is projected.
 
 from rlplan.models import Batch, Elementwise, Gemm, KeptBatch, ModelArchitecture, Operators, Shard
 from rlplan.parts import shared_key_attention
-from rlplan.parts.shared_key_attention import around, mean_seen, seen_by_heads, sizes_of
+from rlplan.parts.shared_key_attention import mean_seen, seen_by_heads, sizes_of
 
 PROJECTIONS = 2  # of a token: what is compressed, and the gates
 
@@ -34,7 +34,9 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     ratio = sizes_of(model).heavy_ratio
     return (
         *compressor(model, tokens, model.head_dim, shard.value_bytes, series=1),
-        *around(core, model, shard, batch, tokens, kept_values=-(-model.head_dim // ratio)),
+        *shared_key_attention.operators(
+            model, shard, batch, tokens, core, -(-model.head_dim // ratio)
+        ),
     )
 
 

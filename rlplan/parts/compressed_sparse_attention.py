@@ -17,7 +17,7 @@ from rlplan.models import (
 )
 from rlplan.parts import shared_key_attention
 from rlplan.parts.compressed_attention import PROJECTIONS, compressor, compressor_parameters
-from rlplan.parts.shared_key_attention import around, mean_seen, seen_by_heads, sizes_of, spread
+from rlplan.parts.shared_key_attention import mean_seen, seen_by_heads, sizes_of, spread
 
 SERIES = 2  # blocks that a token is projected for: its own and the next one
 
@@ -44,7 +44,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
         Gemm("index queries", tokens, sizes.query_rank, width),
         Gemm("index weights", tokens, model.hidden_size, sizes.index_heads),
         Elementwise("index rope", 2 * tokens * width * value_bytes),
-        *around(core, model, shard, batch, tokens, kept_values=values),
+        *shared_key_attention.operators(model, shard, batch, tokens, core, values),
     )
 
 

@@ -42,7 +42,7 @@ def input_size(model: ModelArchitecture) -> int:
 
 
 def computed_per_token(model: ModelArchitecture) -> int:
-    """Return the experts of a token that compute, on average: any is as likely chosen as one that does not."""
+    """Return how many of a token's experts compute, on average, if experts that compute nothing are chosen as often as others."""
     every = model.num_experts + details_of(model).idle_experts
     return max(1, round(model.experts_per_token * model.num_experts / every))
 

@@ -68,15 +68,28 @@ def projected(model: ModelArchitecture, tp: int) -> int:
     return queries + gates + kv_heads(model, tp) * each
 
 
-def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
-    """Return QKV, rotary embedding, attention and output, with the cache where there is one."""
-    return around(core, model, shard, batch, tokens)
-
-
-def around(
-    attends: Core, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
+def core(
+    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
 ) -> Operators:
-    """Return the operators around a core, which is between the projections, and that core."""
+    """Return the attention of queries over themselves and over what is cached, as far as they see.
+
+    An `Attention` has as many multiplications for keys as for values: its head size is the mean of both.
+    """
+    heads = (q_heads(model, tp), kv_heads(model, tp), (model.head_dim + value_dim(model)) // 2)
+    pieces = 1
+    if model.window is not None and cached + query_tokens > model.window:
+        pieces, query_tokens, cached = windowed(model.window, query_tokens, cached)
+    return (Attention("attention", pieces * sequences, query_tokens, cached, *heads),)
+
+
+def operators(
+    model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int, attends: Core = core
+) -> Operators:
+    """Return QKV, rotary embedding, attention and output, with the cache where there is one.
+
+    Args:
+        attends: What is between the projections.
+    """
     q_size, kv_size = (heads(model, shard.tp) * model.head_dim for heads in (q_heads, kv_heads))
     both_sizes = cached_values_per_token(model, shard.tp)
     out_size = q_heads(model, shard.tp) * value_dim(model)
@@ -122,20 +135,6 @@ def queries_of_rank(shard: Shard, batch: Batch) -> tuple[int, int]:
     """
     query = -(-batch.sequence_tokens // shard.cp)
     return query, batch.cached_tokens + (batch.sequence_tokens - query) // 2
-
-
-def core(
-    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
-) -> Operators:
-    """Return the attention of queries over themselves and over what is cached, as far as they see.
-
-    An `Attention` has as many multiplications for keys as for values: its head size is the mean of both.
-    """
-    heads = (q_heads(model, tp), kv_heads(model, tp), (model.head_dim + value_dim(model)) // 2)
-    pieces = 1
-    if model.window is not None and cached + query_tokens > model.window:
-        pieces, query_tokens, cached = windowed(model.window, query_tokens, cached)
-    return (Attention("attention", pieces * sequences, query_tokens, cached, *heads),)
 
 
 def windowed(window: int, query_tokens: int, cached: int) -> tuple[int, int, int]:

@@ -3,16 +3,17 @@
 A tower has no cache and answers no query alone: its layers are those of a text model but for what a query sees.
 """
 
-from rlplan.models import Attention, Batch, KeptBatch, ModelArchitecture, Operators, Shard
+from rlplan.models import Attention, Batch, ModelArchitecture, Operators, Shard
 from rlplan.parts import grouped_attention
 
 parameters = grouped_attention.parameters
 cached_values_per_token = grouped_attention.cached_values_per_token
+kept_bytes = grouped_attention.kept_bytes
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return QKV, rotary embedding, attention and output."""
-    return grouped_attention.around(core, model, shard, batch, tokens)
+    return grouped_attention.operators(model, shard, batch, tokens, core)
 
 
 def core(
@@ -29,8 +30,3 @@ def core(
     seen = cached + queries // 2
     each = (heads, heads, model.head_dim)
     return (Attention("attention", pieces * sequences, queries, seen, *each),)
-
-
-def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
-    """Return the bytes that it keeps for its backward pass, as those of a text model's attention."""
-    return grouped_attention.kept_bytes(model, batch, keeps_products=keeps_products)

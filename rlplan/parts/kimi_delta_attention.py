@@ -18,6 +18,10 @@ from rlplan.models import (
 from rlplan.parts import linear_attention
 from rlplan.parts.linear_attention import sizes_of, widths
 
+core = linear_attention.core
+cached_values_per_token = linear_attention.cached_values_per_token
+state_bytes = linear_attention.state_bytes
+
 
 def _gate_parameters(model: ModelArchitecture, tp: int) -> int:
     """Return those of the output gate: one matrix, or two through a head's width."""
@@ -67,13 +71,6 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     )
 
 
-def core(
-    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
-) -> Operators:
-    """Return the scan of the states past new tokens; what is cached is in them."""
-    return linear_attention.core(model, tp, sequences, query_tokens, cached)
-
-
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes of what was projected, convolved, forgotten and put out; chunks' states are made again."""
     keys, values, heads = widths(model, batch.shard.tp)
@@ -81,13 +78,3 @@ def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bo
     # Projections, both gates, the scan's output; how much is forgotten is kept in fp32.
     width = convolved + heads + values + values + (convolved if keeps_products else 0)
     return batch.tokens * (width * batch.shard.value_bytes + keys * FP32_BYTES)
-
-
-def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:
-    """Return that nothing is kept of a token by itself."""
-    return linear_attention.cached_values_per_token(model, tp)
-
-
-def state_bytes(model: ModelArchitecture, tp: int, value_bytes: int) -> int:
-    """Return the states in fp32 and the convolutions' last tokens."""
-    return linear_attention.state_bytes(model, tp, value_bytes)

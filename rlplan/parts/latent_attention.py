@@ -41,15 +41,34 @@ def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     return count + heads * sizes.value_dim * hidden
 
 
-def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
-    """Return compression, projections, rotary embedding, attention and output."""
-    return around(core, model, shard, batch, tokens)
-
-
-def around(
-    attends: Core, model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int
+def core(
+    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
 ) -> Operators:
-    """Return the operators around a core, which is between the projections, and that core."""
+    """Return the attention of queries over themselves and over what is cached.
+
+    An `Attention` has as many multiplications for keys as for values: its head size is the mean of both.
+    """
+    sizes, heads = sizes_of(model), q_heads(model, tp)
+    if query_tokens == 1:
+        # All heads read the same vector of kv_rank + rope_dim values once, as key and, without the rope_dim values, as value.
+        # So it is one KV head of half that size, with as many query heads as give the multiplications of all heads.
+        read = sizes.kv_rank + sizes.rope_dim
+        head_dim = max(1, read // 2)
+        seen = round(heads * (read + sizes.kv_rank) / (2 * head_dim))
+        return (Attention("attention", sequences, 1, cached, max(1, seen), 1, head_dim),)
+    head_dim = (sizes.nope_dim + sizes.rope_dim + sizes.value_dim) // 2
+    whole = Attention("attention", sequences, query_tokens, cached, heads, heads, head_dim)
+    return (_made_keys(sizes, heads, sequences * cached), whole) if cached else (whole,)
+
+
+def operators(
+    model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int, attends: Core = core
+) -> Operators:
+    """Return compression, projections, rotary embedding, attention and output.
+
+    Args:
+        attends: What is between the projections.
+    """
     sizes, heads = sizes_of(model), q_heads(model, shard.tp)
     compressed, turned = sizes.kv_rank + sizes.rope_dim, heads * sizes.rope_dim + sizes.rope_dim
     queries = heads * (sizes.nope_dim + sizes.rope_dim)
@@ -92,26 +111,6 @@ def _made_keys(sizes: LatentAttention, heads: int, tokens: int) -> Gemm:
     """Return the product that makes keys and values of tokens; moved to queries and outputs it is as large."""
     width = heads * (sizes.nope_dim + sizes.value_dim)
     return Gemm("keys and values up", tokens, sizes.kv_rank, width)
-
-
-def core(
-    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
-) -> Operators:
-    """Return the attention of queries over themselves and over what is cached.
-
-    An `Attention` has as many multiplications for keys as for values: its head size is the mean of both.
-    """
-    sizes, heads = sizes_of(model), q_heads(model, tp)
-    if query_tokens == 1:
-        # All heads read the same vector of kv_rank + rope_dim values once, as key and, without the rope_dim values, as value.
-        # So it is one KV head of half that size, with as many query heads as give the multiplications of all heads.
-        read = sizes.kv_rank + sizes.rope_dim
-        head_dim = max(1, read // 2)
-        seen = round(heads * (read + sizes.kv_rank) / (2 * head_dim))
-        return (Attention("attention", sequences, 1, cached, max(1, seen), 1, head_dim),)
-    head_dim = (sizes.nope_dim + sizes.rope_dim + sizes.value_dim) // 2
-    whole = Attention("attention", sequences, query_tokens, cached, heads, heads, head_dim)
-    return (_made_keys(sizes, heads, sequences * cached), whole) if cached else (whole,)
 
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:

@@ -17,6 +17,8 @@ from rlplan.models import (
 from rlplan.parts import grouped_attention
 from rlplan.parts.grouped_attention import q_heads, score_bytes, seen_by_all, value_dim
 
+core = grouped_attention.core
+
 
 def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
     """Return the parameters on one device: queries, their norm, output."""
@@ -37,13 +39,6 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     found += seen_by_all(core, model, shard, batch, tokens)
     found.append(Gemm("attention output", tokens, outputs, model.hidden_size))
     return tuple(found)
-
-
-def core(
-    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
-) -> Operators:
-    """Return the attention of queries over themselves and over what is cached, as far as they see."""
-    return grouped_attention.core(model, tp, sequences, query_tokens, cached)
 
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:

@@ -9,33 +9,21 @@ from rlplan.parts import latent_attention
 from rlplan.parts.latent_attention import sizes_of
 from rlplan.parts.sparse_latent_attention import to_chosen
 
-
-def parameters(model: ModelArchitecture, tp: int, ep: int) -> int:
-    """Return the parameters on one device: those of latent attention."""
-    return latent_attention.parameters(model, tp, ep)
+parameters = latent_attention.parameters
+core = to_chosen
+# The index has its keys in another layer.
+cached_values_per_token = latent_attention.cached_values_per_token
 
 
 def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
     """Return the projections of latent attention around what was chosen."""
-    return latent_attention.around(core, model, shard, batch, tokens)
-
-
-def core(
-    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
-) -> Operators:
-    """Return the attention to the tokens that were chosen."""
-    return to_chosen(model, tp, sequences, query_tokens, cached)
+    return latent_attention.operators(model, shard, batch, tokens, core)
 
 
 def kept_bytes(model: ModelArchitecture, batch: KeptBatch, *, keeps_products: bool) -> int:
     """Return the bytes that latent attention keeps."""
     seen = min(batch.sequence_tokens, sizes_of(model).index_tokens)
     return latent_attention.kept_of(model, batch, seen, keeps_products=keeps_products)
-
-
-def cached_values_per_token(model: ModelArchitecture, tp: int) -> int:
-    """Return those of latent attention; the index has its keys in another layer."""
-    return latent_attention.cached_values_per_token(model, tp)
 
 
 def read_values(model: ModelArchitecture, tp: int, cached: int) -> int:

@@ -51,24 +51,26 @@ def _merged(model: ModelArchitecture, tp: int) -> int:
     return max(1, sizes_of(model).output_groups // tp) * sizes_of(model).output_rank
 
 
-def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int) -> Operators:
-    """Return projections, rotary embedding, attention to the window and grouped output."""
-    return around(core, model, shard, batch, tokens, kept_values=0)
+def core(
+    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
+) -> Operators:
+    """Return the attention to the tokens of the window."""
+    seen = mean_seen(sizes_of(model).window, query_tokens, cached)
+    return (seen_by_heads("window attention", model, tp, sequences, query_tokens, seen),)
 
 
-def around(
-    attends: Core,
+def operators(
     model: ModelArchitecture,
     shard: Shard,
     batch: Batch,
     tokens: int,
-    *,
-    kept_values: int,
+    attends: Core = core,
+    kept_values: int = 0,
 ) -> Operators:
-    """Return the operators around a core, and that core.
+    """Return projections, rotary embedding, attention to the window and grouped output.
 
     Args:
-        attends: The core.
+        attends: What is between the projections.
         kept_values: That a token leaves for all later ones on average, which context-parallel ranks exchange; the
             window's, which are few, are left out.
     """
@@ -95,14 +97,6 @@ def around(
     return tuple(found)
 
 
-def core(
-    model: ModelArchitecture, tp: int, sequences: int, query_tokens: int, cached: int
-) -> Operators:
-    """Return the attention to the tokens of the window."""
-    seen = mean_seen(sizes_of(model).window, query_tokens, cached)
-    return (seen_by_heads("window attention", model, tp, sequences, query_tokens, seen),)
-
-
 def mean_seen(limit_tokens: int, query_tokens: int, cached: int) -> float:
     """Return how many tokens a query sees on average, itself and those before it, of at most so many."""
     return seen_pairs(limit_tokens, query_tokens, cached) / query_tokens
@@ -127,7 +121,7 @@ def seen_by_heads(
 def spread(
     name: str, sequences: int, query_tokens: int, seen: float, heads: tuple[int, int, int]
 ) -> Attention:
-    """Return a causal attention with as many pairs as queries that see so many tokens each.
+    """Return a causal attention with as many query-key pairs as if each query saw `seen` tokens.
 
     Args:
         heads: Query heads, KV heads and their size.

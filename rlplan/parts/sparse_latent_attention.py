@@ -39,7 +39,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
         Gemm("index queries", tokens, sizes.query_rank or model.hidden_size, width),
         Gemm("index keys and weights", tokens, model.hidden_size, keys, matrices=2),
         Elementwise("index rope", 2 * tokens * (width + sizes.index_dim) * shard.value_bytes),
-        *latent_attention.around(core, model, shard, batch, tokens),
+        *latent_attention.operators(model, shard, batch, tokens, core),
     )
 
 

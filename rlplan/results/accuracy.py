@@ -251,7 +251,7 @@ REPRODUCTION_VERSION: Literal[1] = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Hold one point of a figure: what rlplan forecasts, and what was published where that is held.
+    """Hold one point of a figure: the forecast, and the published value where rlplan has it.
 
     Attributes:
         panel: Part of the figure, such as `PPO 7B`.

@@ -4,23 +4,48 @@ It holds what any planner, simulator and executor asks of a plan; what one of th
 """
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import fields
+from typing import Any, Final
 
 from rlplan.errors import FileError
 from rlplan.job import Job
-from rlplan.plan import Plan, PlanDraft
-from rlplan.rules import batches, engines, flow, kinds, layouts, pools
-from rlplan.rules.rule import Engines, Refusal, Rule, contexts_of
+from rlplan.plan import SIZES, Plan, PlanDraft, TaskPlan
+from rlplan.rules import batches, engines, flow, layouts, pools
+from rlplan.rules.rule import Engines, Problem, Refusal, Rule, TaskContext, contexts_of, rule
 
 __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 
-# In the order of these subjects, and of the rules in each. `kinds` is last: a wrong value is reported before the remark that
-# a kind of task does not use the setting.
-RULES: tuple[Rule[Any], ...] = tuple(
-    each
-    for subject in (pools, layouts, batches, engines, flow, kinds)
-    for each in vars(subject).values()
-    if isinstance(each, Rule)
+# What every kind of task may be given: a number of sequences at a time, which plans give to all their tasks at once,
+# promises nothing where a task takes them otherwise.
+ALWAYS_TAKEN: Final = frozenset({"pool", "engine", "micro_batch", "max_running", *SIZES})
+
+
+@rule(TaskContext)
+def settings_are_used(given: TaskContext) -> Problem | None:
+    """Set what a task of this kind uses: anything else would be dropped without a word."""
+    task, layout = given.task, given.layout
+    if layout is None:
+        return None
+    for each in fields(TaskPlan):
+        value = getattr(layout, each.name)
+        open_too = value is None or value == each.default
+        if open_too or each.name in ALWAYS_TAKEN or each.name in task.stage_kind.layout_fields:
+            continue
+        words = f"means nothing for {task.name}, whose kind is {task.kind}"
+        return Problem(each.name, words, value, f"{each.default}, or leave it out")
+    return None
+
+
+# In the order of these subjects, and of the rules in each. A wrong value is reported before the remark that a kind of task
+# does not use the setting.
+RULES: tuple[Rule[Any], ...] = (
+    *(
+        each
+        for subject in (pools, layouts, batches, engines, flow)
+        for each in vars(subject).values()
+        if isinstance(each, Rule)
+    ),
+    settings_are_used,
 )
 
 
@@ -32,8 +57,8 @@ def refusals(plan: Plan | PlanDraft, job: Job, engines: Engines | None = None) -
         engines: Sheets by name; None leaves out the rules that need them.
     """
     contexts = contexts_of(plan, job, engines)
-    for rule in RULES:
-        yield from rule.refusals(contexts)
+    for each in RULES:
+        yield from each.refusals(contexts)
 
 
 def check_plan(plan: Plan, engines: Engines | None = None, file: str = "plan") -> None:

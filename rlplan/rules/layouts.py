@@ -8,8 +8,8 @@ from rlplan.dataflow import DISTRIBUTIONS, Task
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models import ModelArchitecture
-from rlplan.plan import TaskPlan
-from rlplan.rules.rule import SIZES, ModelContext, Problem, TaskContext, listed, rule
+from rlplan.plan import SIZES, TaskPlan
+from rlplan.rules.rule import ModelContext, Problem, TaskContext, listed, rule
 
 # What a layout may leave open, which means something by itself.
 OPEN: Final = ("expert_tp", "first_stage_layers", "last_stage_layers")
@@ -294,7 +294,7 @@ def inference_reads_the_weights_of_training(given: ModelContext) -> Problem | No
     if training is None:
         return None
     whole = isinstance(layout, TaskPlan) and isinstance(training, TaskPlan)
-    for name in ("pool", "tp", "pp", "dp", "cp", "ep", *OPEN):
+    for name in ("pool", *SIZES, "ep", *OPEN):
         own, trained = getattr(layout, name), getattr(training, name)
         if name == "expert_tp":
             own, trained = own or layout.tp, trained or training.tp

@@ -17,6 +17,7 @@ from rlplan.job import Job
 from rlplan.models import ModelArchitecture
 from rlplan.plan import (
     HOST_DEVICE,
+    SIZES,
     Plan,
     PlanDraft,
     PoolDraft,
@@ -32,7 +33,6 @@ Engines = Mapping[str, EngineSheet]
 Pool = ResourcePool | PoolDraft
 Layout = TaskPlan | TaskDraft
 
-SIZES = ("tp", "pp", "dp", "cp")
 SETTINGS = ("ep", "expert_tp", "micro_batch", "chunks", "recompute", "zero", "shard_ranks")
 
 
@@ -108,7 +108,7 @@ class TaskContext(Context):
     @property
     def sizes(self) -> dict[str, int]:
         """Return the parallel sizes that are known, by name."""
-        sizes = {"tp": self.tp, "pp": self.pp, "dp": self.dp, "cp": self.cp}
+        sizes = {name: getattr(self, name) for name in SIZES}
         return {name: size for name, size in sizes.items() if size is not None}
 
 
@@ -122,8 +122,8 @@ class ModelContext(TaskContext):
         engine_name: What the layout says, or the job.
         engine: The sheet of that name, where sheets are at hand and have it.
         zero_stages: Stages that the engine offers; all where it is not known.
-        training: Of a task that infers with a model that another trains: that one's layout.
-        training_name: That other task.
+        training: The layout of the task that trains the same model, for a task that infers.
+        training_name: That task's name.
     """
 
     layout: Layout

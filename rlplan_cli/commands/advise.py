@@ -10,23 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.config_options import (
-    READ,
-    AsOption,
-    EnvironmentOption,
-    GivenOptions,
-    GpuOption,
-    HostMemoryOption,
-    ModelOption,
-    ObservationOption,
-    RunOption,
-    SetOption,
-    ToolOption,
-    TurnsOption,
-    VersionOption,
-    framework_of,
-    import_options,
-)
+from rlplan_cli.config_options import READ, GivenOptions, framework_of, import_options
 from rlplan_cli.terminal import JsonOption, print_table, say
 
 if TYPE_CHECKING:
@@ -41,7 +25,8 @@ EXAMPLE = "Example: rlplan advise verl run.sh --log train.log --follow --gpu h10
 FOLLOWING = "Following"
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -50,7 +35,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         ),
     ],
     log: Annotated[Path, typer.Option(help="Its log, as rlplan check-step reads it.")],
-    gpu: GpuOption = None,
+    given: GivenOptions,
     steps: Annotated[
         int | None,
         typer.Option(min=1, help="Steps of the training.  [default: the configuration's]"),
@@ -95,22 +80,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
         float | None,
         typer.Option(min=0.0, help="Stop a search after so long, with the best plan so far."),
     ] = None,
-    mean_response: Annotated[
-        float | None, typer.Option(help="Mean response in tokens, where the log does not say it.")
-    ] = None,
-    mean_prompt: Annotated[
-        float | None, typer.Option(help="Mean prompt in tokens, where the log does not say it.")
-    ] = None,
-    model: ModelOption = None,
-    run: RunOption = False,
-    taken_as: AsOption = None,
-    framework_version: VersionOption = None,
-    host_memory_bytes: HostMemoryOption = None,
-    environment: EnvironmentOption = None,
-    turns: TurnsOption = None,
-    observation_tokens: ObservationOption = None,
-    tool_seconds: ToolOption = None,
-    set_keys: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Say when a change of a running job pays: which keys, what it gains, until which step.
@@ -120,21 +89,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.files.writing import check_files
     from rlplan.planner.measured.advising import FollowOptions
 
-    given = GivenOptions(
-        gpu,
-        mean_response,
-        mean_prompt,
-        model,
-        run,
-        taken_as,
-        framework_version,
-        host_memory_bytes,
-        environment,
-        turns,
-        observation_tokens,
-        tool_seconds,
-        set_keys,
-    )
     check_files({"--ledger": ledger}, inputs=(log, *(Path(word) for word in words[:2])))
     asked = FollowOptions(
         window=window,

@@ -12,32 +12,13 @@ import typer
 
 from rlplan_cli.config_options import (
     READ,
-    AsOption,
-    EnvironmentOption,
     GivenOptions,
-    GpuOption,
-    HostMemoryOption,
-    ModelOption,
-    ObservationOption,
-    PromptOption,
-    ResponseOption,
-    RunOption,
-    SetOption,
-    ToolOption,
-    TurnsOption,
-    VersionOption,
     framework_of,
     import_options,
     refuse_given,
     said_beside,
 )
-from rlplan_cli.run_options import (
-    BudgetOption,
-    DaysOption,
-    RunStepsOption,
-    asked_run,
-    keeps_run,
-)
+from rlplan_cli.run_options import RunOptions, asked_run, keeps_run
 from rlplan_cli.terminal import JsonOption, WhyOption, echo_json, print_table, say, say_written
 
 if TYPE_CHECKING:
@@ -61,7 +42,8 @@ class Format(StrEnum):
     GITHUB = "github"
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -70,22 +52,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
             "plan's file.",
         ),
     ],
-    gpu: GpuOption = None,
-    mean_response: ResponseOption = None,
-    mean_prompt: PromptOption = None,
-    model: ModelOption = None,
-    run: RunOption = False,
-    taken_as: AsOption = None,
-    framework_version: VersionOption = None,
-    host_memory_bytes: HostMemoryOption = None,
-    environment: EnvironmentOption = None,
-    turns: TurnsOption = None,
-    observation_tokens: ObservationOption = None,
-    tool_seconds: ToolOption = None,
-    set_keys: SetOption = None,
-    steps: RunStepsOption = None,
-    budget_usd: BudgetOption = None,
-    max_days: DaysOption = None,
+    given: GivenOptions,
+    whole_run: RunOptions,
     out: Annotated[Path | None, typer.Option(help="Write the job here, for rlplan search.")] = None,
     each: Annotated[
         bool,
@@ -111,22 +79,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_files({"--out": out}, inputs=[Path(word) for word in words[:2]])
     shown_as = _format(shown_as, out, each=each, as_json=as_json)
     with resting_collector():  # imports, and an answer that the process ends with
-        given = GivenOptions(
-            gpu,
-            mean_response,
-            mean_prompt,
-            model,
-            run,
-            taken_as,
-            framework_version,
-            host_memory_bytes,
-            environment,
-            turns,
-            observation_tokens,
-            tool_seconds,
-            set_keys,
-        )
-        asked = CheckRequest(given, shown_as, out, steps, budget_usd, max_days, why, each)
+        asked = CheckRequest(given, whole_run, shown_as, out, why, each)
         will_run = _each(words, asked) if each else _told(words, asked)
     if not will_run:
         raise typer.Exit(WILL_NOT_RUN)
@@ -136,11 +89,9 @@ class CheckRequest(NamedTuple):
     """Hold what is said beside a configuration, and what is asked of it."""
 
     given: GivenOptions
+    whole_run: RunOptions
     shown_as: Format
     out: Path | None = None
-    steps: int | None = None
-    budget_usd: float | None = None
-    max_days: float | None = None
     why: bool = False
     each: bool = False
 
@@ -153,7 +104,7 @@ class CheckRequest(NamedTuple):
         known = checked.steps
         if known is None and checked.plan is not None:
             known = checked.plan.job.iterations
-        asked = asked_run(self.steps, self.budget_usd, self.max_days, known)
+        asked = asked_run(self.whole_run, known)
         return None if checked.forecast is None else asked
 
 

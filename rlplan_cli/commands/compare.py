@@ -11,20 +11,7 @@ import typer
 from rlplan.planner.configs.frameworks import names_in_words, steps_in_words
 from rlplan_cli.config_options import (
     READ,
-    AsOption,
-    EnvironmentOption,
     GivenOptions,
-    GpuOption,
-    HostMemoryOption,
-    ModelOption,
-    ObservationOption,
-    PromptOption,
-    ResponseOption,
-    RunOption,
-    SetOption,
-    ToolOption,
-    TurnsOption,
-    VersionOption,
     framework_of,
     import_options,
     refuse_given,
@@ -56,7 +43,8 @@ FORECAST = steps_in_words()
 CONFIGURATION = "A framework's configuration (with --with)"
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -97,19 +85,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         float | None,
         typer.Option(min=0.0, help="Stop each search after so long (with --with)."),
     ] = None,
-    gpu: GpuOption = None,
-    mean_response: ResponseOption = None,
-    mean_prompt: PromptOption = None,
-    model: ModelOption = None,
-    run: RunOption = False,
-    taken_as: AsOption = None,
-    framework_version: VersionOption = None,
-    host_memory_bytes: HostMemoryOption = None,
-    environment: EnvironmentOption = None,
-    turns: TurnsOption = None,
-    observation_tokens: ObservationOption = None,
-    tool_seconds: ToolOption = None,
-    set_keys: SetOption = None,
+    said: GivenOptions,
     profile: ProfileOption = None,
     site: SiteOption = None,
     out: Annotated[
@@ -119,25 +95,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     as_json: JsonOption = False,
 ) -> None:
     """Compare our best plan with other systems'; or (--with) one job's step as several frameworks run it."""
-    said = GivenOptions(
-        gpu,
-        mean_response,
-        mean_prompt,
-        model,
-        run,
-        taken_as,
-        framework_version,
-        host_memory_bytes,
-        environment,
-        turns,
-        observation_tokens,
-        tool_seconds,
-        set_keys,
-    )
     if frameworks:
         _check_alone("--systems", systems or None, "without --with")
         _check_alone("--out", out, "without --with")
-        asked = _Asked(frameworks, framework, mode, seconds, profile, site)
+        asked = _FrameworkRequest(frameworks, framework, mode, seconds, profile, site)
         compared = _by_framework(words, said, asked)
         if as_json:
             echo_json(_document(compared))
@@ -194,8 +155,8 @@ def _compare_systems(
     say_written(page)
 
 
-class _Asked(NamedTuple):
-    """Hold what `--with` and what goes with it say."""
+class _FrameworkRequest(NamedTuple):
+    """Hold the options of a comparison by frameworks (`--with`)."""
 
     frameworks: str
     framework: str | None
@@ -205,7 +166,9 @@ class _Asked(NamedTuple):
     site: Path | None
 
 
-def _by_framework(words: list[str], said: GivenOptions, asked: _Asked) -> FrameworksComparison:
+def _by_framework(
+    words: list[str], said: GivenOptions, asked: _FrameworkRequest
+) -> FrameworksComparison:
     """Return one job's steps by framework."""
     from dataclasses import replace
 
@@ -255,7 +218,7 @@ def _modes(mode: str | None) -> tuple[Mode, ...]:
 
 
 def _given(
-    words: list[str], said: GivenOptions, asked: _Asked
+    words: list[str], said: GivenOptions, asked: _FrameworkRequest
 ) -> tuple[Job, Plan | None, tuple[str, ...]]:
     """Return the job, the user's own plan where there is one, and what was assumed of them."""
     from rlplan.planner.answers.completion import complete, load_plan

@@ -11,20 +11,7 @@ import typer
 from rlplan.planner.configs.frameworks import check_parts
 from rlplan_cli.config_options import (
     READ,
-    AsOption,
-    EnvironmentOption,
     GivenOptions,
-    GpuOption,
-    HostMemoryOption,
-    ModelOption,
-    ObservationOption,
-    PromptOption,
-    ResponseOption,
-    RunOption,
-    SetOption,
-    ToolOption,
-    TurnsOption,
-    VersionOption,
     complete_read,
     framework_of,
     import_options,
@@ -40,7 +27,8 @@ EXAMPLE = (
 )
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     words: Annotated[
         list[str],
         typer.Argument(
@@ -50,19 +38,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             autocompletion=complete_read,
         ),
     ],
-    gpu: GpuOption = None,
-    mean_response: ResponseOption = None,
-    mean_prompt: PromptOption = None,
-    model: ModelOption = None,
-    run: RunOption = False,
-    taken_as: AsOption = None,
-    framework_version: VersionOption = None,
-    host_memory_bytes: HostMemoryOption = None,
-    environment: EnvironmentOption = None,
-    turns: TurnsOption = None,
-    observation_tokens: ObservationOption = None,
-    tool_seconds: ToolOption = None,
-    set_keys: SetOption = None,
+    given: GivenOptions,
     out: Annotated[Path | None, typer.Option(help="Write the job here.")] = None,
     plan: Annotated[Path | None, typer.Option(help="Write the plan here.")] = None,
     as_json: JsonOption = False,
@@ -72,22 +48,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.planner.configs.importing import imported
 
     check_files({"--out": out, "--plan": plan}, inputs=[Path(word) for word in words[:2]])
-    given = GivenOptions(
-        gpu,
-        mean_response,
-        mean_prompt,
-        model,
-        run,
-        taken_as,
-        framework_version,
-        host_memory_bytes,
-        environment,
-        turns,
-        observation_tokens,
-        tool_seconds,
-        set_keys,
-    )
-    framework, rest = _framework_of(words, taken_as)
+    framework, rest = _framework_of(words, given.taken_as)
     options = import_options(framework, rest, given, _job_path(out, plan))
     found = imported(framework, rest, options)
     if out is not None:

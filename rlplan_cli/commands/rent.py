@@ -16,13 +16,7 @@ from rlplan.plan import Mode
 from rlplan_cli.amounts import number_of_gpus
 from rlplan_cli.commands.search import ForOption, ModeOption
 from rlplan_cli.config_options import EXAMPLE_GPU, GivenOptions
-from rlplan_cli.configured import (
-    FrameworkOption,
-    ScriptPromptOption,
-    ScriptResponseOption,
-    ScriptSetOption,
-    configured,
-)
+from rlplan_cli.configured import ScriptOptions, configured
 from rlplan_cli.run_options import MOST_STEPS
 from rlplan_cli.terminal import (
     JsonOption,
@@ -55,7 +49,8 @@ DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:d|h|min|s))+")
 DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(d|h|min|s)")
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     job: Annotated[
         Path,
         typer.Argument(
@@ -108,10 +103,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     ] = None,
     mode: ModeOption = None,
     target: ForOption = None,
-    framework: FrameworkOption = None,
-    mean_response: ScriptResponseOption = None,
-    mean_prompt: ScriptPromptOption = None,
-    set_keys: ScriptSetOption = None,
+    beside: ScriptOptions,
     profile: ProfileOption = None,
     site: SiteOption = None,
     out: Annotated[
@@ -138,8 +130,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     sheets = _sheets(prices, provider or ())
     # What a step's work is does not depend on the GPUs that a script is read for.
     read_for = gpu[0] if gpu else EXAMPLE_GPU
-    beside = GivenOptions(read_for, mean_response, mean_prompt, values=set_keys)
-    rented = _rented(job, beside, framework)
+    rented = _rented(job, beside.given(read_for), beside.framework)
     request = _request(rented, steps, limits, (mode, target, seconds), (profile, site, lengths))
     candidates = offered(sheets, gpus=gpu or (), most_gpus=max_gpus)
     _check(request, candidates[0])

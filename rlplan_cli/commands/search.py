@@ -14,18 +14,10 @@ from rlplan.plan import Mode
 from rlplan.planner.configs.frameworks import names_in_words
 from rlplan.planner.objectives import objectives_words
 from rlplan_cli.amounts import number_of_gpus
-from rlplan_cli.config_options import GivenOptions, complete_written
-from rlplan_cli.configured import (
-    FrameworkOption,
-    ScriptGpuOption,
-    ScriptPromptOption,
-    ScriptResponseOption,
-    ScriptSetOption,
-    own_mode,
-    requested,
-)
+from rlplan_cli.config_options import complete_written
+from rlplan_cli.configured import ScriptGpuOption, ScriptOptions, own_mode, requested
 from rlplan_cli.interface import mode_staleness, named_modes
-from rlplan_cli.run_options import BudgetOption, DaysOption, RunStepsOption, asked_run
+from rlplan_cli.run_options import RunOptions, asked_run
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -218,7 +210,8 @@ EXAMPLE = (
 )
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     job: Annotated[
         Path,
         typer.Argument(
@@ -233,9 +226,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         Path | None, typer.Option(help="Write the whole result (JSON) to this file.")
     ] = None,
     objective: ObjectiveOption = None,
-    steps: RunStepsOption = None,
-    budget_usd: BudgetOption = None,
-    max_days: DaysOption = None,
+    whole_run: RunOptions,
     pareto: ParetoOption = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw the front of --pareto into this file (SVG).")
@@ -246,11 +237,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     beyond: BeyondOption = False,
     lend: LendOption = False,
     stands: StandsOption = None,
-    framework: FrameworkOption = None,
     gpu: ScriptGpuOption = None,
-    mean_response: ScriptResponseOption = None,
-    mean_prompt: ScriptPromptOption = None,
-    set_keys: ScriptSetOption = None,
+    beside: ScriptOptions,
     spec: SpecOption = None,
     max_gpus: MaxGpusOption = None,
     max_iteration_seconds: MaxSecondsOption = None,
@@ -276,8 +264,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         "cost_usd": max_cost_usd,
         "usd_per_hour": max_usd_per_hour,
     }
-    beside = GivenOptions(gpu, mean_response, mean_prompt, values=set_keys)
-    given, pinned, script = requested(job, beside, framework)
+    given, pinned, script = requested(job, beside.given(gpu), beside.framework)
     own = _own_plan(script, stands, (profile, site), fronts=pareto is not None)
     mode = mode or own_mode(own if script else None)
     pinned = named_modes(pinned, mode)
@@ -291,7 +278,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_folder("--report", report)
     _check_plot(plot, names, objective)
     _check_target(target, pareto, beyond=beyond, lend=lend)
-    run = asked_run(steps, budget_usd, max_days)
+    run = asked_run(whole_run)
     _check_run(run, pareto, beyond=beyond)
     facts_of = partial(load_facts, profile=profile, site=site)
     file = None if script is None else script.file
@@ -479,7 +466,7 @@ def _check_run(run: AskedRun | None, pareto: str | None, *, beyond: bool) -> Non
 
 
 def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
-    """Return what was found with what lending brings, where that was asked for, and what the job's deadline costs."""
+    """Add to a result what lending brings, if that was asked for, and what the job's deadline costs."""
     from rlplan.planner.answers.run_limits import deadline_price, with_run
     from rlplan.planner.answers.variants import on_spot_nodes, with_lending
     from rlplan.planner.configs.searching import plans_of

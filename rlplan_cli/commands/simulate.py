@@ -8,22 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.config_options import GivenOptions
-from rlplan_cli.configured import (
-    FrameworkOption,
-    ScriptGpuOption,
-    ScriptPromptOption,
-    ScriptResponseOption,
-    ScriptSetOption,
-    configured,
-)
-from rlplan_cli.run_options import (
-    BudgetOption,
-    DaysOption,
-    RunStepsOption,
-    asked_run,
-    keeps_run,
-)
+from rlplan_cli.configured import ScriptGpuOption, ScriptOptions, configured
+from rlplan_cli.run_options import RunOptions, asked_run, keeps_run
 from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
@@ -54,7 +40,8 @@ LengthsOption = Annotated[
 ]
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     plan: Annotated[
         Path,
         typer.Argument(help="A plan's file, or a run's folder; or a framework's script or recipe."),
@@ -62,9 +49,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     profile: ProfileOption = None,
     site: SiteOption = None,
     iterations: Annotated[int, typer.Option(min=1, max=1000, help="Iterations to play.")] = 1,
-    steps: RunStepsOption = None,
-    budget_usd: BudgetOption = None,
-    max_days: DaysOption = None,
+    whole_run: RunOptions,
     lengths: LengthsOption = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the timeline here, for Perfetto or chrome://tracing.")
@@ -74,11 +59,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
         Path | None,
         typer.Option(help="Write the plan here, with all that its file leaves open chosen."),
     ] = None,
-    framework: FrameworkOption = None,
     gpu: ScriptGpuOption = None,
-    mean_response: ScriptResponseOption = None,
-    mean_prompt: ScriptPromptOption = None,
-    set_keys: ScriptSetOption = None,
+    beside: ScriptOptions,
     report: ReportOption = None,
     why: WhyOption = False,
     as_json: JsonOption = False,
@@ -98,17 +80,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan_cli.terminal import print_answer, print_remarks
 
     file = plan / PLAN_FILE if plan.is_dir() else plan
-    script = _script(
-        file, GivenOptions(gpu, mean_response, mean_prompt, values=set_keys), framework
-    )
+    script = _script(file, beside, gpu)
     complete, facts = _plan(file, script, profile, site)
     check_played(complete, str(file))
     check_rule_names(complete.job, file)
     check_files({"--trace": trace, "--out": out, "--out-plan": out_plan}, inputs=(file,))
     check_folder("--report", report)
-    asked = None
-    if (steps, budget_usd, max_days) != (None, None, None):
-        asked = asked_run(steps, budget_usd, max_days, complete.job.iterations)
+    asked = asked_run(whole_run, complete.job.iterations) if whole_run != RunOptions() else None
     curve = _curve(lengths, asked)
     forecast = simulate(complete, facts, iterations=iterations)
     if asked is not None:
@@ -132,13 +110,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
         raise typer.Exit(InfeasibleError.exit_code)
 
 
-def _script(file: Path, given: GivenOptions, framework: str | None) -> Configured | None:
+def _script(file: Path, beside: ScriptOptions, gpu: str | None) -> Configured | None:
     """Return what a framework's script says; of a plan nothing is loaded that reads scripts."""
     from rlplan.files.decoding import is_own_file
 
-    if framework is None and not any(given) and is_own_file(file):
+    if not any((gpu, *beside)) and is_own_file(file):
         return None
-    return configured(file, given, framework)
+    return configured(file, beside.given(gpu), beside.framework)
 
 
 def _plan(

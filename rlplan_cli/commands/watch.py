@@ -10,24 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from rlplan_cli.config_options import (
-    READ,
-    AsOption,
-    EnvironmentOption,
-    GivenOptions,
-    GpuOption,
-    HostMemoryOption,
-    ModelOption,
-    ObservationOption,
-    RunOption,
-    SetOption,
-    ToolOption,
-    TurnsOption,
-    VersionOption,
-    framework_of,
-    import_options,
-    refuse_given,
-)
+from rlplan_cli.config_options import READ, GivenOptions, framework_of, import_options, refuse_given
 from rlplan_cli.terminal import JsonOption, ProfileOption, SiteOption, say
 
 if TYPE_CHECKING:
@@ -42,7 +25,8 @@ EXAMPLE = "Example: rlplan watch train.log verl run.sh --gpu h100 --prometheus r
 SHOWN = "Where it is shown"
 
 
-def command(  # noqa: PLR0917 -- one parameter an option
+def command(
+    *,
     log: Annotated[
         Path,
         typer.Argument(
@@ -56,7 +40,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             help=f"What runs: {READ} and a script, YAML file or command line (after --); or a job's or plan's file.",
         ),
     ],
-    gpu: GpuOption = None,
+    given: GivenOptions,
     steps: Annotated[
         int | None,
         typer.Option(
@@ -86,44 +70,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
     ] = None,
     profile: ProfileOption = None,
     site: SiteOption = None,
-    mean_response: Annotated[
-        float | None, typer.Option(help="Mean response in tokens, where the log does not say it.")
-    ] = None,
-    mean_prompt: Annotated[
-        float | None, typer.Option(help="Mean prompt in tokens, where the log does not say it.")
-    ] = None,
-    model: ModelOption = None,
-    run: RunOption = False,
-    taken_as: AsOption = None,
-    framework_version: VersionOption = None,
-    host_memory_bytes: HostMemoryOption = None,
-    environment: EnvironmentOption = None,
-    turns: TurnsOption = None,
-    observation_tokens: ObservationOption = None,
-    tool_seconds: ToolOption = None,
-    set_keys: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print each step of a run beside its forecast at the step's own lengths, with p10 and p90, as the log grows.
 
     It ends with the training's last step, or Ctrl-C.
     """
-    given = GivenOptions(
-        gpu,
-        mean_response,
-        mean_prompt,
-        model,
-        run,
-        taken_as,
-        framework_version,
-        host_memory_bytes,
-        environment,
-        turns,
-        observation_tokens,
-        tool_seconds,
-        set_keys,
-    )
-    shown = Shown(tensorboard, prometheus, as_json)
+    shown = StepOutputs(tensorboard, prometheus, as_json)
     shown.check((log, *(Path(word) for word in words[:2])))
     watch = _watch(log, words, given, profile, site)
     watch.all_steps = steps or watch.all_steps
@@ -131,7 +84,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     shown.tell(found, log)
 
 
-class Shown(NamedTuple):
+class StepOutputs(NamedTuple):
     """Hold where steps are shown."""
 
     tensorboard: Path | None
@@ -170,7 +123,7 @@ class Shown(NamedTuple):
     def tell(self, found: Iterator[WatchedStep], log: Path) -> None:
         """Show steps as they come; Ctrl-C ends it."""
         from rlplan.files.writing import write_text
-        from rlplan.reports.tables.watching import prometheus_text
+        from rlplan.reports.tables.advice import prometheus_text
         from rlplan_cli.curves import Curves
 
         curves = None if self.tensorboard is None else Curves(self.tensorboard)
@@ -191,7 +144,7 @@ class Shown(NamedTuple):
     def _print(self, found: WatchedStep) -> None:
         from rlplan.errors import printable
         from rlplan.files.writing import plain
-        from rlplan.reports.tables.watching import watched_words
+        from rlplan.reports.tables.advice import watched_words
 
         if self.as_json:
             line = json.dumps({**plain(found), "place": found.place}, allow_nan=False)

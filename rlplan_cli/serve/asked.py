@@ -10,7 +10,7 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, Positive, Updates
 from rlplan.models import Precision
-from rlplan.plan import USUAL_MODE, Mode
+from rlplan.plan import FLOWS, USUAL_MODE, Mode
 
 if TYPE_CHECKING:
     from rlplan.workload import Lengths
@@ -115,7 +115,7 @@ def document_of(asked: Asked) -> dict[str, Any]:
     document: dict[str, Any] = {"job": plain(job_of(asked), drop_defaults=True)}
     if asked.mode != USUAL_MODE:
         document["mode"] = asked.mode
-        if asked.staleness is not None and asked.mode == "async":
+        if asked.staleness is not None and FLOWS[asked.mode].is_endless:
             document["staleness"] = asked.staleness
     return document
 
@@ -144,7 +144,7 @@ def job_of(asked: Asked) -> Any:  # noqa: ANN401 -- a job, whose module is loade
         response_tokens=_responses(asked),
     )
     specs = job.specs
-    if asked.mode == "async" and asked.staleness is not None:
+    if FLOWS[asked.mode].is_endless and asked.staleness is not None:
         specs = replace(specs, staleness=asked.staleness)
     return replace(
         job,

@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import Plan, PlanDraft, PoolDraft, ResourcePool, TaskDraft, TaskPlan
+from rlplan.plan import (
+    USUAL_MODE,
+    Plan,
+    PlanDraft,
+    PoolDraft,
+    ResourcePool,
+    TaskDraft,
+    TaskPlan,
+)
 
 if TYPE_CHECKING:
     from rlplan.profiles.facts import Facts
@@ -93,7 +101,7 @@ def _is_near(near: Plan, draft: PlanDraft, job: Job) -> bool:
     same = ("algorithm", "models", "framework", "precision", "rollout_precision", "engines")
     return (
         all(getattr(near.job, name) == getattr(job, name) for name in same)
-        and near.mode == (draft.mode or "sync")
+        and near.mode == (draft.mode or USUAL_MODE)
         and [each.gpu for each in near.job.cluster] == [each.gpu for each in job.cluster]
     )
 
@@ -119,7 +127,7 @@ def usual_drafts(draft: PlanDraft, job: Job) -> Iterator[PlanDraft]:
     from rlplan.planner.placements.partitions import placed_roles
     from rlplan.planner.requests.drafts import with_generation
 
-    group, mode = job.cluster[0], draft.mode or "sync"
+    group, mode = job.cluster[0], draft.mode or USUAL_MODE
     apart = FLOWS[mode].ahead != 0 or FLOWS[mode].by_sample
     roles, gpus = placed_roles(job), job.gpus
     generating = gpus // 2 if apart else 0

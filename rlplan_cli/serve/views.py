@@ -166,7 +166,7 @@ def _layouts(plan: Plan, forecast: Forecast, facts: Facts) -> tuple[Layout, ...]
     from rlplan.algorithms import load_algorithm
     from rlplan.dataflow import tasks_of
     from rlplan.reports.tables.plans import batch_words
-    from rlplan.simulator.timeline.utilisation import mfu_fractions
+    from rlplan.simulator.timeline.expenses import mfu_fractions
 
     mfu = mfu_fractions(plan, forecast, facts)
     found = []

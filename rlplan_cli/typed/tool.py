@@ -54,7 +54,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mistake:
-    """Say one thing that is wrong with what was given, as a command says it in one line with exit code 2.
+    """Hold one mistake in the arguments, as a command reports it in one line with exit code 2.
 
     Attributes:
         kind: Of the tree in `rlplan.errors`.

@@ -11,7 +11,7 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
-from rlplan.simulator.costs.passes import Parts, gradient_exchange, infer_parts, train_parts
+from rlplan.simulator.costs.passes import gradient_exchange, infer_parts, train_parts
 from rlplan.simulator.costs.taskcost import (
     TaskCost,
     call_of,
@@ -117,11 +117,10 @@ def _seconds_at_once(placed: PlacedTask, name: PassName, **batch: int) -> Estima
 def _seconds_of(
     placed: PlacedTask, name: PassName, sequences: float, tokens: int
 ) -> Estimate | None:
-    """Return seconds of a micro-batch that computes as many tokens as so many sequences have.
+    """Return the seconds of a micro-batch that computes the tokens of `sequences` sequences, which may be no whole number.
 
-    Where samples share their prompt it is fewer than it holds, and no whole number. That leaves
-    out what is done for each sample all the same: attention over the prompt's tokens, and spreading
-    them to every sample for it.
+    Where samples share their prompt, fewer tokens are computed than the micro-batch holds. Left out is what is still
+    done for each sample: attention over the prompt's tokens, and copying them to every sample for it.
     """
     low = math.floor(sequences)
     least = _seconds_at_once(placed, name, sequences=low, tokens=tokens)
@@ -143,7 +142,7 @@ def _passes(placed: PlacedTask, name: PassName) -> Estimate | None:
 
 
 def _even_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:
-    """Return seconds of a micro-batch as one of equal lengths that computes as many tokens."""
+    """Return the seconds of a micro-batch of equal lengths that computes as many tokens."""
     statistics, engine = placed.statistics, placed.engine
     tokens = micro_batch_of(statistics, size, engine.padding).tokens // size
     computed = computed_batch(engine, statistics, size).tokens
@@ -153,8 +152,8 @@ def _even_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | N
 def _usual_seconds(placed: PlacedTask, name: PassName, size: int) -> Estimate | None:
     """Return seconds of a micro-batch as the job has them, or None where none was measured.
 
-    Attention over sequences of other lengths, and over prompts that samples share, is computed as wide as the longest,
-    and gathered for that: more than sequences of one length show.
+    Attention over sequences of unlike lengths, or over shared prompts, is padded to the longest, with gathers for it:
+    that costs more than passes over sequences of one length show.
     """
     engine, statistics = placed.engine, placed.statistics
     packs = engine.padding == "none" and engine.shares_prompts
@@ -216,7 +215,7 @@ def passes_cost(placed: PlacedTask) -> TaskCost:
     measured = measured_cost(placed)
     if measured is not None:
         return measured
-    parts = _parts(PlacedTasks.of(placed))
+    parts = (train_parts if placed.trains else infer_parts)(PlacedTasks.of(placed))
     cost = cost_of({name: part.row(0) for name, part in parts.items()})
     return with_spread(cost, placed.engine.forecast_spread)
 
@@ -235,10 +234,6 @@ def layout_seconds(table: PlacedTasks) -> Floats:
         rows = (table.row(row) for row in range(len(table)))
         costs = (task_at_site(passes_cost(placed), placed) for placed in rows)
         return np.array([cost.total.seconds for cost in costs]) * batches
-    parts = _parts(table)
+    parts = (train_parts if table.any.trains else infer_parts)(table)
     seconds = [part.seconds * times_of(table.any, name) for name, part in parts.items()]
     return np.asarray(np.sum(seconds, axis=0) * batches)
-
-
-def _parts(table: PlacedTasks) -> Parts:
-    return train_parts(table) if table.any.trains else infer_parts(table)

@@ -37,7 +37,7 @@ from rlplan.simulator.costs.taskcost import DRIVER, call_of, driver_of
 from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
 from rlplan.simulator.costs.towers import training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
-from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
+from rlplan.simulator.placed import SHARD_COLUMNS, Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
     computed_batch,
     held_by,
@@ -154,7 +154,7 @@ Parts = dict[str, Estimates]
 # Each of the packed passes, a layer's of each kind, the embedding's and the head's: three directions.
 PASS_SHAPE = (3, 2)
 # Columns that decide how long ranks wait for the one with the most tokens.
-WAITING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "dp", "pp", "micro_batch", "token_budget")
+WAITING_COLUMNS = (*SHARD_COLUMNS, "dp", "pp", "micro_batch", "token_budget")
 MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
 
 
@@ -278,7 +278,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     beyond = (columns.cp * columns.ep > 1) & (not table.any.engine.stages_outermost)
     stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
     placed = table.with_columns(columns.changed(pp=stages))
-    names: tuple[str, ...] = ("tp", "cp", "ep", "expert_tp", "pp", "micro_batch", "recompute")
+    names: tuple[str, ...] = (*SHARD_COLUMNS, "pp", "micro_batch", "recompute")
     if placed.any.options.fills_budgets:
         names += ("token_budget",)
     packed = placed.by(names, _packed_passes, on_any_site=True).reshape(

@@ -1,5 +1,6 @@
 """What operators take in one setting: seconds by the facts of the device, remembered per layer."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeVar
@@ -189,9 +190,9 @@ class Setting:
         adapter: What is trained in place of the model's own weights, which are frozen.
         casts: Whether kernels of their own quantise the inputs of a layer's products.
         cache_value_bytes: Bytes of one value in the KV cache; 0 is those of `precision`.
-        expert_loop: What experts take that are computed one by one; None where they are not.
+        expert_loop: Costs of computing experts one after another; None where they are computed together.
         dispatcher: How tokens reach experts on other ranks (`rlplan/dispatchers/`).
-        hidden_exchange: Share of that which hides behind computing, as far as there is any.
+        hidden_exchange: Share of the exchange of tokens between experts that hides behind computing.
         graphs: What of a step is captured in CUDA graphs (`rlplan.job.Captured`).
         overlaps_products: Whether tensor-parallel ranks exchange in parts beside the products of these tensors.
         exchange_messages: Messages of a few bytes beside each exchange of rows for experts (see `EngineSheet`).
@@ -420,7 +421,18 @@ def pass_seconds(
     Args:
         direction: `forward`, `backward`, or what a recomputation mode repeats of the forward pass.
     """
-    forward = _operators(setting, model, part, batch, head)
+    adapter = setting.adapter
+    if part == "layer":
+        forward = layer_operators(model, setting.shard, batch, adapter)
+        if setting.casts:
+            size = setting.shard.value_bytes
+            forward = with_casts(forward, size, experts=not setting.fuses_casts)
+    elif part == "embedding":
+        forward = embedding_operators(model, setting.shard, batch)
+    else:
+        sampling = part == "sampling head"
+        forward = head_operators(model, setting.shard, batch, head, sampling=sampling)
+        forward = forward if adapter is None else frozen(forward)
     if part == "embedding" and direction == "backward" and setting.adapter is not None:
         return NOTHING  # nothing below a frozen embedding has a gradient
     is_backward = direction == "backward"
@@ -523,21 +535,6 @@ def _launched(priced: PassSeconds, launch_seconds: float, *, hides: bool) -> Pas
     return PassSeconds(priced.compute.at_least(host), priced.collectives)
 
 
-def _operators(
-    setting: Setting, model: ModelArchitecture, part: Part, batch: Batch, head: Head
-) -> Operators:
-    if part == "layer":
-        operators = layer_operators(model, setting.shard, batch, setting.adapter)
-        if not setting.casts:
-            return operators
-        return with_casts(operators, setting.shard.value_bytes, experts=not setting.fuses_casts)
-    if part == "embedding":
-        return embedding_operators(model, setting.shard, batch)
-    sampling = part == "sampling head"
-    operators = head_operators(model, setting.shard, batch, head, sampling=sampling)
-    return operators if setting.adapter is None else frozen(operators)
-
-
 def _accumulated(
     setting: Setting, model: ModelArchitecture, part: Part, forward: Operators
 ) -> Operators:
@@ -565,7 +562,7 @@ def price(
     if part in ("head", "sampling head"):
         setting = in_wide_format(setting)
     small = rates.logits_rate if part == "head" else rates.elementwise_rate
-    compute = total([_seconds(setting, operator, backward, small) for operator in own])
+    compute = total(_seconds(setting, own, backward, small))
     if part == "layer" and rates.layer_gap_seconds and own and WHOLE_STEP not in setting.graphs:
         halves = 2 if backward else 1
         compute = compute + Estimate(halves * rates.layer_gap_seconds, 0.0, Source.FITTED)
@@ -606,7 +603,8 @@ def operator_seconds(setting: Setting, operator: Operator) -> Estimate:
     """Return what one operator of no layer takes alone in a forward pass, as `price` says it."""
     alone = not isinstance(operator, Collective)
     if alone and (setting.launches_hidden or setting.layer_launch_seconds):
-        return _seconds(setting, operator, False, setting.kernels.elementwise_rate)
+        (own,) = _seconds(setting, (operator,), False, setting.kernels.elementwise_rate)
+        return own
     return price(setting, (operator,), part="embedding").total
 
 
@@ -616,30 +614,35 @@ def in_wide_format(setting: Setting) -> Setting:
     return setting if precision == setting.precision else replace(setting, precision=precision)
 
 
-def _seconds(setting: Setting, operator: Operator, backward: bool, small_rate: float) -> Estimate:
-    device, rates = setting.device, setting.kernels
-    if isinstance(operator, Gemm):
-        sizes = (operator.m, operator.k, operator.n)
-        rate = rates.gemm_rate
-        if operator.count > 1:
-            whole = device.grouped_gemm(*sizes, operator.count, setting.precision)
-            rate *= rates.grouped_rate
+def _seconds(
+    setting: Setting, operators: Iterable[Operator], backward: bool, small_rate: float
+) -> list[Estimate]:
+    """Return the seconds of each operator, none of which is an exchange."""
+    found = list[Estimate]()
+    device, rates, wide = setting.device, setting.kernels, WIDE[setting.precision]
+    for operator in operators:
+        if isinstance(operator, Gemm):
+            sizes = (operator.m, operator.k, operator.n)
+            rate = rates.gemm_rate
+            if operator.count > 1:
+                whole = device.grouped_gemm(*sizes, operator.count, setting.precision)
+                rate *= rates.grouped_rate
+            else:
+                whole = device.gemm(*sizes, setting.precision)
+            odd = operator.k % 2 or operator.n % 2
+            factor = 1 / rate / (rates.odd_rate if odd else 1.0)
+            found.append(whole if factor == 1 else whole * factor)
+        elif isinstance(operator, Elementwise):
+            moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
+            rate = small_rate * (_permutation_rate(setting, backward) if operator.permutes else 1)
+            found.append(moved if rate == 1 else moved * (1 / rate))
+        elif isinstance(operator, Scan):
+            found.append(scan_seconds(device, operator, wide, backward))
         else:
-            whole = device.gemm(*sizes, setting.precision)
-        odd = operator.k % 2 or operator.n % 2
-        factor = 1 / rate / (rates.odd_rate if odd else 1.0)
-        return whole if factor == 1 else whole * factor
-    if isinstance(operator, Elementwise):
-        moved = device.memory_bound(operator.num_bytes, kernels=operator.kernels)
-        rate = small_rate * (_permutation_rate(setting, backward) if operator.permutes else 1)
-        return moved if rate == 1 else moved * (1 / rate)
-    if isinstance(operator, Scan):
-        return scan_seconds(device, operator, WIDE[setting.precision], backward)
-    assert isinstance(operator, Attention)
-    precision = WIDE[setting.precision]
-    if setting.fused_attention:
-        return fused_attention_seconds(device, rates, operator, precision, backward)
-    return unfused_attention_seconds(device, rates, operator, precision, backward)
+            assert isinstance(operator, Attention)
+            by = fused_attention_seconds if setting.fused_attention else unfused_attention_seconds
+            found.append(by(device, rates, operator, wide, backward))
+    return found
 
 
 def _permutation_rate(setting: Setting, backward: bool) -> float:

@@ -9,8 +9,8 @@ Comparing: the loss reads k of the student's log-probabilities for each token, w
 vocabulary, and its backward pass reads them and adds to their gradients: each is a memory transaction of 32 bytes (CUDA C++
 Best Practices Guide, coalesced access to global memory). The softmax beside it is the head's, as without a teacher.
 
-Whole distributions are compared where both models' logits lie, by one of the ways of an engine's sheet, which says what that
-holds and moves for every logit (`rlplan.sheets.LogitTensors`).
+Whole distributions are compared on the GPUs that hold both models' logits. The engine's sheet says how many bytes
+that holds and moves for each logit (`rlplan.sheets.LogitTensors`).
 """
 
 from typing import Final

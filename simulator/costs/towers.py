@@ -159,8 +159,9 @@ def training_passes(
     A frozen tower has a forward pass alone; beside an adapter it is frozen.
 
     Args:
-        sequences: Of the micro-batch; each has the images of its prompt, once for all that share the prompt, the mean of
-            them: where few prompts have one, a pass over one image counts by the share of micro-batches that have it.
+        sequences: Of the micro-batch. Each has the mean number of images of a prompt, counted once for sequences that
+            share the prompt; where few prompts have an image, a pass over one image is weighted by the share of
+            micro-batches that have one.
     """
     prompts = prompts_held(sequences, samples_sharing(placed.engine, placed.workload))
     whole = NOTHING

@@ -490,7 +490,7 @@ def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
 
 @dataclass(frozen=True, slots=True)
 class _AmpleCacheReplica:
-    """Hold what a replica does whose KV cache never fills up, and the blocks that suffice for that."""
+    """Hold what a replica does when its KV cache never fills up, and how many blocks that takes."""
 
     blocks: int
     played: Played

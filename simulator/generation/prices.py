@@ -195,7 +195,6 @@ class Grid:
 
     def __init__(self, cost: Callable[..., Estimate]) -> None:
         self.at_node = cache(cost)  # what a node costs, asked once
-        self._nodes: dict[tuple[int, ...], tuple[float, CostQuality]] = {}
         # By all coordinates but the last, which are nodes or lie between them.
         # Then by the place of the last coordinate's node in `NODES`.
         self._rows: dict[tuple[float, ...], dict[int, tuple[float, CostQuality]]] = {}
@@ -236,19 +235,12 @@ class Grid:
         notes: set[CostQuality] = set()
         seconds = 0.0
         for node, weight in corners(first):
-            seconds += weight * self.at(notes, (*node, NODES[place]))
+            estimate = self.at_node(*node, NODES[place])
+            seconds += weight * estimate.seconds
+            notes.add(note_of(estimate))
         note = notes.pop() if len(notes) == 1 else worst_of(notes)
         found = row[place] = (seconds, note)
         return found
-
-    def at(self, notes: set[CostQuality], node: tuple[int, ...]) -> float:
-        """Return seconds at whole numbers, which need not be nodes."""
-        found = self._nodes.get(node)
-        if found is None:
-            estimate = self.at_node(*node)
-            found = self._nodes[node] = (estimate.seconds, note_of(estimate))
-        notes.add(found[1])
-        return found[0]
 
 
 class MeasuredGrid(Grid):
@@ -257,7 +249,9 @@ class MeasuredGrid(Grid):
     def __call__(self, notes: set[CostQuality], *at: float) -> float:
         """Return seconds of a step of so many sequences with a mean of so many tokens each."""
         sequences, tokens = at
-        return self.at(notes, (int(sequences), round(tokens)))
+        estimate = self.at_node(int(sequences), round(tokens))
+        notes.add(note_of(estimate))
+        return estimate.seconds
 
     def run(self, notes: set[CostQuality], sequences: int, first: float, steps: int) -> float:
         """Return seconds of steps at first, first + 1, ... tokens."""
@@ -351,7 +345,9 @@ def operator_steps(replica: ReplicaSetting) -> ReplicaSteps:
         batch = Batch(
             sequences=each, tokens=each * length, sequence_tokens=length, head_tokens=each
         )
-        whole = _whole_pass(setting, model, batch)
+        layers = _layers(setting, model, batch, layer_kinds(model).counts(0, model.num_layers))
+        first, last = _ends(setting, model, batch)
+        whole = (layers + first + last).total + _hops(setting, model, batch)
         if replica.tower_seconds:
             whole = whole + Estimate(count * length * replica.tower_seconds, 0.0, Source.FITTED)
         if batches == 1:
@@ -387,12 +383,6 @@ def _gathering(replica: ReplicaSetting) -> Estimate:
         for kind, count in zip(layer_kinds(replica.model).models, counts, strict=True)
     )
     return total(gathers)
-
-
-def _whole_pass(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
-    whole = _layers(setting, model, batch, layer_kinds(model).counts(0, model.num_layers))
-    first, last = _ends(setting, model, batch)
-    return (whole + first + last).total + _hops(setting, model, batch)
 
 
 def _slowest_stage(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
@@ -585,9 +575,9 @@ class EngineSteps:
 
     @remembered
     def _parts(self, kind: ModelArchitecture) -> tuple[ModelArchitecture, ...]:
-        """Return kinds of one part each, whose layers one after another are a layer of a kind.
+        """Split a kind of layer into its attention alone and its feed-forward part alone.
 
-        Kinds of layers share those parts in which they are alike, such as their experts, which are priced once.
+        Kinds of layers that have a part in common, such as experts, share its price.
         """
         mixes = replace(kind, feed_forward=NO_PART, expert_details=None, window=None)
         return mixes, replace(kind, attention=NO_PART, window=None)

@@ -8,9 +8,9 @@ much less for each token: the means of many steps, whatever sequence gives more 
 
 An engine may guess up to a number of running sequences alone (`most_running`): above it a step is one without guesses.
 
-What is left out: guesses that form a tree (SGLang's topk above 1) count as the chain of as many tokens, rejection sampling's
-kernels as those of sampling, a draft head's smaller vocabulary as the model's, and engines that guess fewer tokens, not
-none, at larger batches.
+Simplified: a tree of guesses (SGLang's topk above 1) is priced as a chain of as many tokens, rejection sampling as
+sampling, and a draft head's smaller vocabulary as the model's; engines that guess fewer tokens at larger batches,
+instead of none, are left out.
 """
 
 from dataclasses import dataclass, replace
@@ -89,7 +89,7 @@ class SpeculativeSteps(EngineSteps):
         each = -(-running // stages)
         checked = each * self.checked_tokens
         fixed = self.dense_grid(notes, checked) + self.head_grid(notes, checked)
-        base, slope = self._attending(notes, each, low, high)
+        base, slope = self._line(notes, each, low, high)
         guess_base, guess_slope = self._guessing(notes, each, low, high)
         # What the host does for each token of the output it does for as many as there are.
         host = self._host_step_seconds + given * (
@@ -107,14 +107,6 @@ class SpeculativeSteps(EngineSteps):
             0.0 if overlaps else host / given,
         )
         return stretch, frozenset(notes)
-
-    def _attending(
-        self, notes: set[CostQuality], each: int, low: int, high: int
-    ) -> tuple[float, float]:
-        """Return attention of so many sequences between two nodes of cached tokens, as base and slope."""
-        at_low = self.decode_grid(notes, each, low)
-        slope = (self.decode_grid(notes, each, high) - at_low) / (high - low)
-        return at_low - slope * low, slope
 
     def _guessing(
         self, notes: set[CostQuality], each: int, low: int, high: int

@@ -50,7 +50,15 @@ from rlplan.simulator.model import (
     sums_bytes,
     without_tower,
 )
-from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
+from rlplan.simulator.placed import (
+    SHARD_COLUMNS,
+    Flags,
+    Floats,
+    Ints,
+    PlacedTask,
+    PlacedTasks,
+    whole,
+)
 from rlplan.simulator.workload import (
     fullest_tokens,
     held_by,
@@ -149,10 +157,9 @@ class StageStates:
         return self._shard(table, self.trained, ranks)
 
     def _shard(self, table: PlacedTasks, parameters: Ints, ranks: Ints) -> Ints:
-        """Return the parameters that each of so many ranks keeps of those of one GPU.
+        """Return the parameters of one GPU that each rank keeps when states are sharded over `ranks`.
 
-        Expert parallelism takes ranks that would have copies: an expert's states are shared out among
-        so many fewer.
+        Fewer ranks have copies of an expert than of other weights, so its states are sharded over fewer.
         """
         columns = table.columns
         spread = np.minimum(columns.expert_spread, ranks)
@@ -270,7 +277,7 @@ UNREDUCED = "gradients before they are reduced"
 # the gradients of both.
 HEAD_ROWS = 4
 # Columns of layouts that decide what a micro-batch works on, of no more sequences than a rank has.
-WORKING_COLUMNS = ("tp", "cp", "ep", "expert_tp", "micro_batch", "token_budget", "recompute")
+WORKING_COLUMNS = (*SHARD_COLUMNS, "micro_batch", "token_budget", "recompute")
 
 ManyTerms = dict[str, Ints]
 

@@ -18,9 +18,14 @@ from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, T
 from rlplan.simulator.costs.taskcost import step_spread, uncalibrated_spread
 from rlplan.simulator.timeline.agenda import Entry
 from rlplan.simulator.timeline.engine import Work
-from rlplan.simulator.timeline.expenses import PoolLoad, iteration_joules, iteration_usd, rates_of
+from rlplan.simulator.timeline.expenses import (
+    PoolLoad,
+    goodput_forecast,
+    iteration_joules,
+    iteration_usd,
+    rates_of,
+)
 from rlplan.simulator.timeline.pool_memory import TRANSITION
-from rlplan.simulator.timeline.utilisation import goodput_forecast
 from rlplan.simulator.workload import learnt_work
 from rlplan.trace import IterationSpan, Span, Trace
 from rlplan.units import show_bytes, show_seconds, show_usd

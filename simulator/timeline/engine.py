@@ -141,7 +141,7 @@ class ListScheduling:
 class Queueing:
     """Give resources one after another, each to the first work that asks; works that wait for it go by rank.
 
-    For works that arrive one by one at any time, as the calls of a controller do.
+    For works that arrive at any time, such as calls of a controller.
     """
 
     def __init__(self, environment: simpy.Environment) -> None:

@@ -181,9 +181,10 @@ def generation_seconds(placed: PlacedPlan) -> float:
 
 
 def _break_even(own: PlacedTask, without: PlacedTask) -> int | None:
-    """Return the running sequences from which on guessing makes a token slower, at contexts of the mean length.
+    """Return the number of running sequences from which speculation makes a token slower, at contexts of the mean length.
 
-    An engine that guesses whatever runs is asked, so that the answer tells where one should stop. They are looked for among the sizes at which steps are priced; of a step in between, none is nearer.
+    The engine is taken to speculate at every batch size, so that the answer says where it should stop. Only batch
+    sizes at which steps are priced are tried.
     """
     work = own.workload
     cached = mean_length(work.prompt_tokens) + mean_length(work.response_tokens) / 2

@@ -129,7 +129,7 @@ def _sleeping(
 
 
 def _loaded_bytes(tasks: Sequence[PlacedTask], use: HostUse) -> int:
-    """Return what whole models take of the host for one GPU while they are read: those of a process one by one."""
+    """Return the host memory for one GPU while whole models are loaded; a process loads its models one after another."""
     if use.loads == "none":
         return 0
     trained = {task.task.role: task for task in tasks if task.task.kind != "generate"}

@@ -28,8 +28,12 @@ from rlplan.plan import Plan, ResourcePool
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, GoodputForecast, SpotForecast
 from rlplan.simulator.placed import PlacedPlan, first_gpus, pieces_at
-from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR
-from rlplan.simulator.timeline.utilisation import LEAST_FRACTION, left_between, nodes_of
+from rlplan.simulator.timeline.expenses import (
+    LEAST_FRACTION,
+    SECONDS_PER_HOUR,
+    left_between,
+    nodes_of,
+)
 from rlplan.simulator.workload import evenly
 
 # Lengths that stand for a distribution's.

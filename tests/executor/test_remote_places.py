@@ -14,8 +14,8 @@ from rlplan.executor.data.remote_folders import RemoteFolder, fetched_folder
 from rlplan.executor.execute import execute
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.executor.workers.cluster.looking import check_reached
+from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.places import is_url
 from tests.executor.plans import ALL_ROLES, make_job, make_plan
 from tests.executor.test_checkpoints import assert_same
 from tests.executor.test_weights_of_runs import folder, job_of, plan_of, weights_in

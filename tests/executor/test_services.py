@@ -16,7 +16,6 @@ from rlplan.executor.control.services import (
     TrackedRow,
     TrackedRun,
     check_services,
-    service_names,
 )
 from rlplan.executor.control.services.mlflow import flattened
 from rlplan.executor.control.tracking import TRACKING_FILE, tracked
@@ -121,8 +120,8 @@ def run_of(folder, run_id=None):
 
 
 def test_each_service_says_its_package_and_starts():
-    assert service_names() == ("mlflow", "wandb")
-    for name in service_names():
+    assert SERVICES.names() == ("mlflow", "wandb")
+    for name in SERVICES.names():
         service = SERVICES.load(name)
         assert name == service.PACKAGE
         assert callable(service.start)

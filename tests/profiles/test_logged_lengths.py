@@ -13,12 +13,12 @@ from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.profiles.facts import load_facts
+from rlplan.profiles.jobs.checks import JobPlace
 from rlplan.profiles.jobs.logged_lengths import (
     load_length_spreads,
     other_spreads,
     with_logged_lengths,
 )
-from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.simulator.timeline.assemble import assumptions_of
 from rlplan.simulator.workload import LengthStatistics, evenly

@@ -12,12 +12,13 @@ from rlplan.files.decoding import read_json
 from rlplan.planner.measured.reading import load_table
 from rlplan.reports.pages.gallery import (
     SCHEMES,
+    Gallery,
+    Recipe,
     gallery_html,
     gallery_markdown,
     measured,
     steps_svg,
 )
-from rlplan.results.gallery import Gallery, Recipe
 from tests.cases import first
 from tests.house.tree import ROOT
 from tests.reports.browser import CHROMIUM, Browser

@@ -8,7 +8,7 @@ import pytest
 from rlplan.planner.answers.completion import load_plan
 from rlplan.planner.requests.drafts import load_request
 from rlplan.results.stored import plan_text
-from rlplan.simulator.timeline.utilisation import forward_flops
+from rlplan.simulator.timeline.expenses import forward_flops
 from tests.house.tree import ROOT
 from tests.rlplan_cli.conftest import JOB, change, dump
 

@@ -1,7 +1,9 @@
 """Commands: what they print and write, that their files read back, and that help shows an example."""
 
+import inspect
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import jsonschema
 import pytest
@@ -11,7 +13,7 @@ from rlplan.files.decoding import adapter
 from rlplan.plan import PlanDraft
 from rlplan.results.forecast import Forecast
 from rlplan_cli import commands
-from rlplan_cli.application import command_names
+from rlplan_cli.application import _flat, command_names
 from tests.executor.test_tokenizer import write_tokenizer
 from tests.house.tree import ROOT
 from tests.rlplan_cli.conftest import change
@@ -345,3 +347,24 @@ def test_a_check_lists_mistakes_in_the_data_beside_what_it_forecasts(project, rl
     assert answer.json["step_seconds"] > 0
     shown = rlplan("check", "job.yaml")
     assert "stops: prompt: is missing; did you mean 'promt'? (" in shown.out
+
+
+class Two(NamedTuple):
+    first: int = 1
+    second: str = "b"
+
+
+def test_a_named_tuple_of_options_is_taken_apart_for_typer_and_put_together_for_the_command():
+    taken = []
+
+    def command(*, path: str, two: Two, last: bool = False) -> None:
+        taken.append((path, two, last))
+
+    flat = _flat(command)
+    found = inspect.signature(flat).parameters
+    assert {name: each.annotation for name, each in found.items()} == {
+        "path": str, "first": int, "second": str, "last": bool,
+    }  # fmt: skip
+    assert (found["first"].default, found["second"].default) == (1, "b")
+    flat(path="p", first=3, second="c", last=True)
+    assert taken == [("p", Two(3, "c"), True)]

@@ -14,18 +14,18 @@ from rlplan.planner.answers.run_limits import AskedRun, plans_within
 from rlplan.results.renting import RentalLimits
 from rlplan.results.run import RunForecast
 from rlplan.units import whole_usd
-from rlplan_cli.run_options import asked_run, keeps_run
+from rlplan_cli.run_options import RunOptions, asked_run, keeps_run
 
 
 def test_limits_are_of_so_many_steps():
-    found = asked_run(400, 2000.0, 1.5)
+    found = asked_run(RunOptions(400, 2000.0, 1.5))
     assert (found.steps, found.limits) == (
         400,
         RentalLimits(budget_usd=2000, deadline_seconds=129600),
     )
-    assert asked_run(None, 5.0, None, known=30).steps == 30
-    assert asked_run(None, None, None, known=30) is None
-    assert not asked_run(10, None, None).has_limits
+    assert asked_run(RunOptions(budget_usd=5.0), known=30).steps == 30
+    assert asked_run(RunOptions(), known=30) is None
+    assert not asked_run(RunOptions(10)).has_limits
 
 
 @pytest.mark.parametrize(
@@ -33,11 +33,11 @@ def test_limits_are_of_so_many_steps():
 )
 def test_limits_without_steps_and_limits_that_are_none_are_refused(given):
     with pytest.raises(FileError, match=r"--budget-usd|--max-days"):
-        asked_run(*given)
+        asked_run(RunOptions(*given))
 
 
 def test_a_run_that_does_not_fit_to_its_end_keeps_nothing():
-    asked = asked_run(10, 100.0, 1.0)
+    asked = asked_run(RunOptions(10, 100.0, 1.0))
     run = RunForecast(
         steps=10, points=(), seconds=10.0, interval_seconds=(9.0, 11.0), parts=FrozenDict(),
         usd_per_hour=1.0, usd=1.0, interval_usd=(0.9, 1.1),

@@ -14,7 +14,7 @@ from rlplan.planner.configs.importing import ImportOptions
 from rlplan.planner.measured.following import followed
 from rlplan.planner.measured.trackers import events_by_step
 from rlplan.planner.measured.watching import Watch
-from rlplan.reports.tables.watching import prometheus_text, watched_words
+from rlplan.reports.tables.advice import prometheus_text, watched_words
 from rlplan.results.measurement import WatchedStage, WatchedStep
 from rlplan.simulator.simulate import simulate
 from rlplan_cli.commands import watch

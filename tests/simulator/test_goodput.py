@@ -13,7 +13,7 @@ from rlplan.job import Failures
 from rlplan.profiles.facts import load_facts
 from rlplan.reports.tables.plans import step_lines
 from rlplan.simulator.simulate import simulate
-from rlplan.simulator.timeline.utilisation import best_interval, goodput
+from rlplan.simulator.timeline.expenses import best_interval, goodput
 from tests.simulator.plans import priced_plan
 
 DAY = 86_400.0

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
+from rlplan.profiles.jobs.checks import JobPlace
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
-from rlplan.profiles.jobs.place import JobPlace
 from rlplan.simulator.generation.generating import (
     clock_of,
     limits_of,

@@ -13,8 +13,7 @@ from rlplan.job import TrainerOptions
 from rlplan.models import FP32_BYTES, KeptBatch, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import engine_names, load_engine, load_model
-from rlplan.profiles.jobs.checks import check_shared_prompts
-from rlplan.profiles.jobs.place import JobPlace
+from rlplan.profiles.jobs.checks import JobPlace, check_shared_prompts
 from rlplan.simulator.costs.layouts import passes_cost
 from rlplan.simulator.costs.passes import batch_of
 from rlplan.simulator.generation.generating import limits_of

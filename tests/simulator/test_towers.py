@@ -12,9 +12,8 @@ from rlplan.job import NodeGroup, TrainerOptions
 from rlplan.models import Adapter, Batch, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
-from rlplan.profiles.jobs.checks import check_images
+from rlplan.profiles.jobs.checks import JobPlace, check_images
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
-from rlplan.profiles.jobs.place import JobPlace
 from rlplan.profiles.sheets import sheet_names
 from rlplan.simulator.costs.layouts import passes_cost
 from rlplan.simulator.costs.pricing import setting_of

@@ -1,4 +1,4 @@
-"""Tasks that take samples from the queue: those that prepare put columns beside them, those that train learn from them.
+"""Consumers of the sample queue: tasks that prepare samples add columns, tasks that train learn from them.
 
 Fixed shares of a batch make a run repeat itself to the last bit, whatever ends when. Where a batch is learnt from in its
 order (`Plan.learns_in_order`), what is inferred and learnt from is shared out like that, since the rows of a pass round each

@@ -71,7 +71,6 @@ class Service(Protocol):
 
 
 SERVICES = PlugIns[Any](__name__, __path__, kind="tracking service")
-service_names = SERVICES.names
 
 
 def check_services(names: Iterable[str]) -> None:

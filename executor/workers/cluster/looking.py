@@ -22,8 +22,8 @@ from rlplan.executor.data.remote_folders import RemoteFolder, child_url
 from rlplan.executor.data.user_files import is_in_a_file
 from rlplan.executor.workers.cluster.nodes import RayNode
 from rlplan.executor.workers.pools import fetched
+from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.places import is_url
 from rlplan.job import Job
 from rlplan.sheets import read_fingerprint
 

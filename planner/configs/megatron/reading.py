@@ -18,7 +18,7 @@ from rlplan.job import (
     WeightSync,
 )
 from rlplan.models import Adapter, LinearShare, Precision, TrainingPrecision
-from rlplan.plan import Recompute, TaskPlan
+from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.losses import (
     NO_LIMIT,
     algorithm_of,
@@ -503,9 +503,9 @@ def one_off(settings: Settings) -> Mapping[str, Any] | None:
         return None
     if settings.whole("sync_interval") > 1:
         settings.leave_out("sync_interval", "weights that are synced less often than learnt")
-    return {"mode": "one-step-off", "staleness": 1.0}
+    return {"mode": BATCH_AHEAD_MODE, "staleness": 1.0}
 
 
 def endless(staleness: float, in_flight: str) -> Mapping[str, Any]:
     """Return the mode of a rollout that never stops."""
-    return {"mode": "async", "staleness": float(math.ceil(staleness)), "in_flight": in_flight}
+    return {"mode": ENDLESS_MODE, "staleness": float(math.ceil(staleness)), "in_flight": in_flight}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.models import ModelArchitecture, layer_kinds
-from rlplan.plan import TaskPlan
+from rlplan.plan import WHOLE_BATCH_MODES, TaskPlan
 from rlplan.planner.configs.megatron.model import DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY
 from rlplan.planner.configs.megatron.reading import ENGINE, MEGATRON
 from rlplan.planner.configs.writing.export import (
@@ -59,7 +59,7 @@ def write_flags(export: Export, *, filter_path: str) -> str:
     _trainer(export)
     _generation(export)
     _losses(export)
-    return SYNC if export.plan.mode == "sync" else AHEAD
+    return AHEAD if export.plan.flow.is_batch_ahead else SYNC
 
 
 def text_of_flags(export: Export, start: str) -> str:
@@ -80,9 +80,9 @@ def _pools(export: Export) -> None:
     export.put("colocate", not export.apart)
     if export.apart:
         export.put("rollout_gpus", plan.pool(export.generate.pool).gpus)
-    if plan.mode not in {"sync", "one-step-off"}:
-        problem = "stops generating at no time"
-        raise export.refused("mode", problem, "sync, one-step-off", plan.mode)
+    if plan.flow.by_sample:
+        problem, allowed = "stops generating at no time", ", ".join(WHOLE_BATCH_MODES)
+        raise export.refused("mode", problem, allowed, plan.mode)
 
 
 def _model(export: Export, model: ModelArchitecture) -> None:

@@ -683,7 +683,7 @@ def _hand_on(
     inner: Evaluated,
     settings: Settings,
 ) -> None:
-    """Note which words one script gives another one that it looks at nowhere."""
+    """Note which arguments a script passes to another one that does not read them."""
     if inner.unread and arguments:
         named = ", ".join(word.value for word in inner.unread[:MOST_LOST])
         other = next((word.value for word in command.words if word.value.endswith(".sh")), "")

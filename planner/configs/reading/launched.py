@@ -113,7 +113,7 @@ def with_files(sheet: ConfigSheet, flat: Flat, folder: Path) -> tuple[Flat, tupl
 
 
 def without_file(sheet: ConfigSheet, flat: Flat, key: str, folder: Path) -> Flat:
-    """Return keys without those that come of the file that one of them names, so that another can stand in its place."""
+    """Return the keys without those read from the file that `key` names, so that another file can take its place."""
     given = flat.get(key)
     if given is None:
         return flat

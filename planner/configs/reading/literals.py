@@ -132,8 +132,9 @@ def has_call(
     What stands in a class that is called as they are is part of a trainer, and starts none.
 
     Args:
-        library: Whose they are: those of a module beside the file that never names it are others, called alike,
-            and so are classes of its own that are made of nothing, where it imports nothing of it.
+        library: The package that the names belong to. Names imported from a module beside the file that never
+            mentions the package do not count; nor do the file's own classes without bases, if the file does not
+            import the package.
         others: Patterns of names that are not meant, though they fit.
     """
     try:
@@ -266,7 +267,7 @@ class _Calls(Program):
                 yield f"`{source}` ({place}) is taken to set none of the names that settings are of"
 
     def _made_anew(self, used: ast.expr, configs: Sequence[ast.Call]) -> Iterator[str]:
-        """Yield that a trainer's settings are not the ones which a call makes, where what makes them is no such call."""
+        """Yield a note where a trainer gets its settings from another call than the one that makes the framework's settings."""
         values = self.constants.get(used.id, []) if isinstance(used, ast.Name) else [used]
         made = next((each for each in values if isinstance(each, ast.Call)), None)
         if made is not None and configs:
@@ -382,7 +383,7 @@ class _Calls(Program):
         return tuple(f"{name} {shown(value)}" for name, value in self.taken.items())
 
     def _given(self, key: str, value: ast.expr) -> Flat:
-        """Return a key's value, or keys where it is a mapping; where it is what another such call returns, that call's first."""
+        """Return a key's value, or a mapping's keys, behind those of another settings call that returns the mapping."""
         made = self._maker_of(value)
         if made is not None and self._may_be_none(value, made[0]):
             return {key: self._unknown(value, written(value), UNSURE)}
@@ -477,7 +478,7 @@ def _alike(option: str, key: str) -> bool:
 
 
 def _plain(value: object) -> object:
-    """Return a value whose lists hold what is no constant in them, such as functions, as it is written."""
+    """Return a value with whatever in its lists is no constant, such as a function, as its source text."""
     if isinstance(value, list):
         return [each.source if isinstance(each, Unknown) else _plain(each) for each in value]
     return value

@@ -20,10 +20,10 @@ READS: Final = frozenset({"source", "."})
 
 
 def trained_otherwise(framework: str, words: Sequence[str]) -> str | None:
-    """Return what else than training with RL a script, a program or a command line starts of a framework's.
+    """Return what of a framework a script, program or command line starts that is not RL training, in words.
 
-    None where that is not known, as of a script that also starts a program which may be one of RL; what only this
-    framework's own programs of such a name do counts where it is named.
+    None where that is not known, for example because the script also starts a program that may be RL training. A
+    program that only this framework has counts only if the words name the framework.
     """
     sheet = load_config_sheet(framework)
     path = Path(words[0])

@@ -73,7 +73,7 @@ class Changing(Scoped):
         return iter(())
 
     def note_names(self, node: ast.AST) -> None:
-        """Note the names that a function has of its own, and those that it declares as others'."""
+        """Note which names are local to a function, and which it declares `global` or `nonlocal`."""
         inside = self.places.get(id(node), TOP).function
         if isinstance(node, ast.Global | ast.Nonlocal):
             self.outer |= {(inside, name) for name in node.names}
@@ -113,7 +113,7 @@ class Changing(Scoped):
             sets.setdefault(self.home_at(holder, value), []).append((attribute, value))
         self._note_elsewhere(sets)
         edges = [Edge(*each) for each in (*self._second_names(), *self._given_away())]
-        noted = Noted(
+        noted = NotedChanges(
             {home: {*map(id, each)} for home, each in self.changes.items()},
             {home: {id(value) for _, value in each} for home, each in sets.items()},
         )
@@ -127,7 +127,7 @@ class Changing(Scoped):
             self.attributes.extend(more)
         self.attributes.sort(key=lambda each: getattr(each[2], "lineno", 0))
 
-    def _pass_on(self, sets: Sets, edge: "Edge", noted: "Noted") -> None:
+    def _pass_on(self, sets: Sets, edge: "Edge", noted: "NotedChanges") -> None:
         """Note under one name what is changed under another, as far as it is new since the last time."""
         changes, values = self.changes.get(edge.source, ()), sets.get(edge.source, ())
         new_changes, new_values = changes[edge.changes :], values[edge.values :]
@@ -276,7 +276,7 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class NotedChanges:
     """Hold which changes are noted under which name, by their identity.
 
     Attributes:
@@ -297,7 +297,7 @@ class Noted:
 
 
 class PartOf(Link):
-    """Take a change of a part as one of its whole that is not followed, or one inside a whole as one of a part of it."""
+    """Pass a change of a part on to its whole, with an unknown effect, and a change inside a whole on to its parts."""
 
     def __init__(self, made: dict[int, ast.AST], *, is_whole: bool) -> None:
         self.is_whole, self.made = is_whole, made
@@ -319,7 +319,7 @@ class PartOf(Link):
 
 
 class GivenTo(Link):
-    """Take a change of a parameter as one by the call, and what is set of it as set where the call stands."""
+    """Pass a change of a parameter on to the argument: the call changes it, and attributes are set where the call stands."""
 
     def __init__(self, program: Changing, site: ast.Call, function: Function) -> None:
         self.program, self.site = program, site

@@ -237,7 +237,7 @@ class Program(Changing):
             self._scope(function, given)
 
     def _given_at(self, site: ast.Call, function: Function) -> dict[str, ast.expr | None]:
-        """Return what a call gives a function, as far as that means the same outside of where the call stands."""
+        """Return the arguments of a call by parameter, as far as they mean the same outside the function with the call."""
         outside = self.scopes.get(id(site), {})
         return {
             each: self._meant_outside(each, value, outside)

@@ -363,7 +363,7 @@ def _statement(values: Scoped, node: ast.stmt, depth: int) -> Any:  # noqa: ANN4
 
 
 def _inside(values: Scoped, node: ast.With | ast.Try, depth: int) -> Any:  # noqa: ANN401
-    """Return what a block returns that is carried out once, as long as nothing is wrong."""
+    """Return what a `with` or `try` block returns if it raises nothing."""
     if isinstance(node, ast.With):
         _forget(values, [each.optional_vars for each in node.items if each.optional_vars])
         return _block(values, node.body, depth)

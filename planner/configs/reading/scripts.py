@@ -1,4 +1,4 @@
-"""Commands of scripts: which stand in quotes, which words are lost below one, which other script one starts."""
+"""Commands of scripts: which are quoted, which words a broken continuation line loses, which other script one starts."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -112,10 +112,10 @@ def _end_above(lines: Sequence[str], first: int) -> str:
 
 
 def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
-    """Return the script that a command of another one starts, where it is at hand, and its arguments.
+    """Return the script that a command starts, if its file can be found, and the arguments it is given.
 
-    Beside the one that starts it is looked for what stands in a folder that is not known, above it for what is named
-    from the root of its repository, and near it for what stands in a folder of another machine.
+    The file is searched at its path, beside the script that starts it (if its folder is not known), in the folders
+    above (paths from a repository's root), and nearby by the end of its path (absolute paths of another machine).
     """
     for place, word in enumerate(words):
         if not word.value.endswith(SCRIPTS):

@@ -316,7 +316,7 @@ class Settings:
         return setting.values.get(usual, usual) if isinstance(usual, str) else usual
 
     def _meant(self, setting: Setting, key: str, given: GivenValue) -> object:
-        """Return what a word means; one that is not known, but has a part that is, is a fork's and means what that does."""
+        """Return what a word means; an unknown word of a fork (`fsdp_turbo`) is taken as the known word that is part of it."""
         if not setting.values or (given.value is None and setting.default is None):
             return given.value
         word = str(given.value)
@@ -360,7 +360,7 @@ class RoleSettings:
         return self.settings.sheet.trainers[self.trainer].sizes
 
     def value(self, name: str) -> object:
-        """Return a size; that of the role which this one follows where it has none of its own."""
+        """Return a size; a role without a size of its own takes that of the role it follows."""
         if name not in self.names:
             return None
         setting, settings = self._setting(name), self.settings

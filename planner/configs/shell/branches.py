@@ -136,10 +136,10 @@ class Branches(Commands, ABC):
         others: Sequence["Clause"],
         node: "Node",
     ) -> Truth:
-        """Play a branch though its condition is not known, or what is played where it is false.
+        """Play one of two branches whose condition is not known.
 
-        That is the one which starts what is looked for, or whichever where both start it alike; else the one that a shell takes which sets nothing more,
-        unless the script ends there; else none.
+        The branch that starts what is looked for is taken (either, if both start it alike); else the one that a shell
+        takes with no further variables set, unless the script ends there; else none.
         """
         taken = self._tried(lambda: self.block(branch))
         passed = self._tried(lambda: self._first_true(others, node))

@@ -191,7 +191,7 @@ class Commands:
         self._input, self._said = state.given, state.said
 
     def named(self, name: str, words: list[Text], node: "Node") -> Truth:
-        """Play a command by its name; what no rule is for is kept as one that would be started."""
+        """Play a command by its name; a command without a rule is kept as one that the script starts."""
         players: dict[str, Callable[[list[Text], Node], Truth]] = {
             "echo": self._echo,
             **dict.fromkeys(("basename", "dirname"), self._part_of_path),

@@ -137,7 +137,7 @@ class _Test:
         return compared(first.value, kind, second.value, literal=right.type == "string")
 
     def _of_pattern(self, parts: "list[Node]") -> Truth:
-        """Compare with a pattern that is partly in quotes, as `*"--help"*`, whose parts stand one by one."""
+        """Compare with a pattern of several parts, some of them quoted, such as `*"--help"*`."""
         left, sign, *right = parts
         texts = [self._words.text(each).with_empty(Gap.is_argument) for each in (left, *right)]
         if any(each.gaps for each in texts):

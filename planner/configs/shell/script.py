@@ -86,8 +86,8 @@ def evaluate(
         arguments: Its `$1`, `$2`, ...
         environment: Variables that are set before it starts.
         probes: Whether a command succeeds that has such words in it; others are not known.
-        wanted: Whether a command is what the script is read for: of two branches between which only a run would
-            decide, the one that starts such a command is taken.
+        wanted: Tells whether a command is the one the script is read for. Where only a run could decide between two
+            branches, the branch with such a command is taken.
         path: Its file: what it knows of its own folder, and beside what other files are looked for.
     """
     import tree_sitter_bash  # noqa: PLC0415 -- only where a script is read
@@ -287,7 +287,7 @@ class _Script(Branches):
             return self._printing(node, body)
 
     def _printing(self, node: "Node", body: "Node") -> Truth:
-        """Play what a redirection is of, and print what it does where that goes nowhere else."""
+        """Play a redirected command; what it prints to stderr is kept as the script's last message."""
         to_errors = any(">&2" in source(part).replace(" ", "") for part in node.children[1:])
         if not to_errors:
             return self.play(body)

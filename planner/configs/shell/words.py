@@ -119,7 +119,7 @@ class Words:
         return [first] if quoted else _split(first)
 
     def _all(self, sign: str, items: tuple[Text, ...], node: "Node", *, quoted: bool) -> list[Text]:
-        """Return the words of an array: one by one, or all as one where `*` stands in quotes."""
+        """Return the words of an array; a quoted `*` joins all of them into one word."""
         if not quoted:
             return [each for item in items for each in _split(item)]
         if sign != "*":

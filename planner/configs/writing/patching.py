@@ -78,7 +78,7 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
 
 
 def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[Assignment, ...]:
-    """Return what a configuration has to say anew for a plan: as few keys as do, of those that the plan decides.
+    """Return the fewest assignments that make a configuration run a plan, among keys that the plan decides.
 
     Args:
         values: What the plan decides, by the framework's keys; None is left to the user.

@@ -3,7 +3,7 @@
 from typing import Final
 
 from rlplan.job import Role
-from rlplan.plan import TaskPlan
+from rlplan.plan import USUAL_MODE, TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import Export, Variable, launch_script, states_leaving
@@ -55,8 +55,8 @@ def _check(export: Export) -> None:
     for role in export.roles:
         export.check_home(role, ": all roles share one pool")
     plan, pool = export.plan, export.pool("actor").name
-    if plan.mode != "sync":
-        raise export.refused("mode", "overlaps iterations", "sync", plan.mode)
+    if plan.mode != USUAL_MODE:
+        raise export.refused("mode", "overlaps iterations", USUAL_MODE, plan.mode)
     if export.apart:
         problem = f"generates apart from training on pool {pool}"
         where = "tasks.actor.generate.pool"

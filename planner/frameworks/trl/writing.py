@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from rlplan.plan import TaskPlan
+from rlplan.plan import USUAL_MODE, TaskPlan
 from rlplan.planner.configs.writing.export import UPDATE, Export, Value, Variable, launch_script
 from rlplan.planner.frameworks.trl.reading import RLOO
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -39,9 +39,9 @@ def write(export: Export) -> str:
     export.check_roles(("actor", "reference", "reward"), ("reference",))
     for role in export.roles:
         export.check_home(role)
-    if export.plan.mode != "sync":
+    if export.plan.mode != USUAL_MODE:
         problem = "overlaps generation and training"
-        raise export.refused("mode", problem, "sync", export.plan.mode)
+        raise export.refused("mode", problem, USUAL_MODE, export.plan.mode)
     if export.turns > 1:
         problem, allowed = "plays several turns, by Python functions of one's own", "one turn"
         raise export.refused("job.workload.environments", problem, allowed, export.turns)

@@ -61,7 +61,7 @@ class Layers:
 
     @property
     def runs(self) -> tuple[LayerRun, ...]:
-        """Return the layers in runs, as short as they can be written: some as they come before those that repeat."""
+        """Return the layers as runs, in the shortest form: first layers as they come, then a pattern that repeats."""
         order = self.order
         alike = next((at for at, name in enumerate(order) if name != order[0]), len(order))
         for first in (0, alike):
@@ -155,7 +155,7 @@ def _hashed_layers(config: ConfigKeys, traits: FamilyTraits, count: int) -> froz
 
 
 def write_pairs_out(config: ConfigKeys, key: str) -> None:
-    """Give a file whose layers are two of ours each (LongCat-Flash) what says so of one by one.
+    """Write out a configuration whose layers are pairs (LongCat-Flash): twice as many layers, with a list of their kinds.
 
     Two attentions and two dense networks of a layer follow each other; its experts compute beside the first network.
 

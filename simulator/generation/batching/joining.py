@@ -1,9 +1,9 @@
-"""Waves that new sequences join, as this project's torch engine runs responses that go on one by one.
+"""Waves that new sequences join: how this project's torch engine generates in modes that hand samples on one by one.
 
-Sequences go on in calls. Between looks, some tokens apart, those that have ended are seen; a call that has seen enough
-of them ends, and hands them over. Where others wait and there is room, all that run are prefilled again with them, as
-one wave (prompt and what was said so far); a cache that is kept lets newcomers make a wave of their own. A wave computes
-all of its rows until it is made anew, those that have ended too.
+The engine decodes in calls. Every few tokens it looks which sequences have ended; once enough have, the call ends and
+hands them over. If others wait and slots are free, all running sequences are prefilled again together with them, as
+one wave (prompt and tokens so far); where the KV cache is kept, new sequences make a wave of their own. A wave
+computes all its rows, also those of sequences that have ended, until it is formed again.
 """
 
 from collections.abc import Sequence
