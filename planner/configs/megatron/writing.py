@@ -159,8 +159,12 @@ def _work(export: Export, filter_path: str) -> None:
     export.put("max_response", export.longest_response)
     if work.max_total_tokens is not None:
         export.put("max_total", work.max_total_tokens)
+    sampling = export.plan.job.dynamic_sampling
     if export.resamples:
         export.values["dynamic-sampling-filter-path"] = filter_path
+    if work.over_provisioning > 1:
+        waited = work.prompts * (sampling.expected_rounds if sampling and export.resamples else 1.0)
+        export.put("begun_prompts", round(waited * work.over_provisioning))
     if algorithm == DAPO:
         export.put("estimator", GRPO)
     else:

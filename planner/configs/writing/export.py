@@ -28,7 +28,7 @@ OPEN_AS_ZERO: Final = frozenset({"weight_decay"})
 ANY: Final = "any"
 # Megatron's words of dispatchers and their backends, and of what graphs capture.
 DISPATCHER_WORDS: Final = {
-    "all-gather": ("allgather", ""),
+    "all-gather": ("all-gather", ""),
     "deepep": ("flex", "deepep"),
     "hybridep": ("flex", "hybridep"),
 }

@@ -333,8 +333,10 @@ def _of_trainers(plan: Plan, job: Job) -> Iterator[tuple[str, object, object]]:
         update = plan.tasks.get(f"{role}.update")
         moves = update is not None and update.offload
         wanted, found = (_options(each, role, moves=moves) for each in (plan.job, job))
-        if wanted != found:
-            yield f"job.trainers.{role}", wanted, found
+        for each in fields(TrainerOptions):
+            asked, got = getattr(wanted, each.name), getattr(found, each.name)
+            if asked != got:
+                yield f"job.trainers.{role}.{each.name}", asked, got
 
 
 def _options(job: Job, role: Role, *, moves: bool) -> TrainerOptions:
