@@ -136,9 +136,7 @@ def test_layers_that_live_on_the_host_come_with_every_pass_and_their_gradients_g
             task.device.copy(shard, way).seconds for way in ("host_to_device", "device_to_host")
         ]
         names = ("weights from host", "gradients to host")
-        times = [
-            found[name].seconds[0] / copy for name, copy in zip(names, copies, strict=True)
-        ]
+        times = [found[name].seconds[0] / copy for name, copy in zip(names, copies, strict=True)]
         return times, -(-task.local // micro_batch)
 
     for micro_batch in (1, 2, 4):

@@ -344,6 +344,10 @@ def _of_trainers(plan: Plan, job: Job) -> Iterator[tuple[str, object, object]]:
         update = plan.tasks.get(f"{role}.update")
         moves = update is not None and update.offload
         wanted, found = (_options(each, role, moves=moves) for each in (plan.job, job))
+        if update is not None and update.ep == 1:  # nothing is dispatched
+            wanted, found = (
+                replace(each, dispatcher=None, overlaps_exchange=False) for each in (wanted, found)
+            )
         for each in fields(TrainerOptions):
             asked, got = getattr(wanted, each.name), getattr(found, each.name)
             if asked != got:

@@ -212,7 +212,9 @@ def _options(export: Export, role: Role, options: TrainerOptions) -> None:
     """Write how a role's trainer keeps its states and makes its logits, where that is unusual."""
     if options.weights is not None:
         export.put_size(role, "model_dtype", options.weights)
-    if options.host_states or (role == "reference" and export.plan.job.trainer("actor").host_states):
+    if options.host_states or (
+        role == "reference" and export.plan.job.trainer("actor").host_states
+    ):
         export.put_size(role, "cpu_offload", options.host_states)
     if options.host_optimizer:
         export.put_size(role, "cpu_optimizer", True)
