@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rlplan.job import Job, NodeGroup
-from rlplan.rules.layouts import divisors
 from rlplan.simulator.placed import Site, site_at
 
 
@@ -50,11 +49,11 @@ def rented_cores(job: Job, gpus: Mapping[str, int]) -> int:
 
 
 def pool_sizes(group: NodeGroup) -> tuple[int, ...]:
-    """Return the sizes that a pool may have: divisors of a node, and whole nodes.
+    """Return the sizes that a pool may have: any part of a node, since seven GPUs may train beside one that generates, and whole nodes.
 
     Where a link joins several nodes, a pool of more nodes than it joins has whole domains of it.
     """
-    inside = divisors(group.gpus_per_node)
+    inside = range(1, group.gpus_per_node + 1)
     joined = range(group.gpus_per_node, group.linked_gpus + 1, group.gpus_per_node)
     domains = range(2 * group.linked_gpus, group.gpus + 1, group.linked_gpus)
     sizes = {*inside, *joined, *domains, group.gpus}

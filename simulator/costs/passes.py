@@ -549,6 +549,12 @@ STATE_COLUMNS = (
 )
 
 
+STATES_BACK = "optimizer states from host"
+STATES_AWAY = "optimizer states to host"
+WEIGHTS_BACK = "weights from host"
+GRADIENTS_TO_HOST = "gradients to host"
+
+
 def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
     """Return seconds by cause of what data-parallel ranks exchange in one update, nothing hidden.
 
@@ -566,14 +572,27 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
         # Sharded ones lie in host memory from the first micro-batch on: those of each later one are added on the GPU,
         # where the sum comes and whence it goes (DeepSpeed 0.13, runtime/zero/stage3.py, partition_grads).
         ways = np.where(zero > 1, 2 * count - 1, 1)
-        parts["gradients to host"] = estimates_by(table, STATE_COLUMNS, _gradients_to_host) * ways
+        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, _gradients_to_host) * ways
+    if table.any.options.host_states:
+        # What is gathered comes from the host each time, and what is reduced goes there with every micro-batch
+        # (PyTorch 2.11, torch/distributed/fsdp/_fully_shard: _fsdp_param.py, all_gather_inputs; _fsdp_collectives.py, foreach_reduce).
+        ways = np.where(zero == FULLY_SHARDED, 2 * count, count)
+        parts[WEIGHTS_BACK] = estimates_by(table, STATE_COLUMNS, _layers_from_host) * ways
+        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, _gradients_to_host) * count
     return parts
 
 
 def _gradients_to_host(placed: PlacedTask) -> Estimate:
     """Return seconds of copying a rank's gradients of what steps on the host there once."""
-    local = _stepped_parameters(placed) * placed.options.host_optimizer
+    share = 1.0 if placed.options.host_states else placed.options.host_optimizer
+    local = _stepped_parameters(placed) * share
     return placed.device.copy(local * placed.stored.gradient_bytes, "device_to_host")
+
+
+def _layers_from_host(placed: PlacedTask) -> Estimate:
+    """Return seconds of copying a rank's shard of weights that live in host memory to its GPU, layer by layer, once."""
+    num_bytes = placed.kept_states(placed.state_ranks, placed.stored.weight_bytes)
+    return placed.device.copy(num_bytes, "host_to_device")
 
 
 def gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
@@ -618,9 +637,13 @@ def _among_copies(
 
 
 def weight_gathers(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
-    """Return seconds of gathering fully sharded weights for each forward pass, nothing hidden."""
+    """Return seconds of gathering fully sharded weights for each forward pass, nothing hidden; from the host, where they live there."""
     gathered = estimates_by(table, STATE_COLUMNS, _weight_gather)
-    return {"weight gathers": gathered * batches.total_count}
+    found = {"weight gathers": gathered * batches.total_count}
+    if table.any.options.host_states:
+        copied = estimates_by(table, STATE_COLUMNS, _layers_from_host)
+        found[WEIGHTS_BACK] = copied * batches.total_count
+    return found
 
 
 def _weight_gather(placed: PlacedTask) -> Estimate:
@@ -641,11 +664,6 @@ def exposed(
     return {name: part * left for name, part in exchanges.items()}
 
 
-STATES_BACK = "optimizer states from host"
-STATES_AWAY = "optimizer states to host"
-WEIGHTS_BACK = "weights from host"
-
-
 def infer_parts(table: PlacedTasks) -> Parts:
     """Return what an infer task costs on operators' times: forward passes of a global batch."""
     engine, batches = table.any.engine, micro_batches_of(table)
@@ -653,7 +671,8 @@ def infer_parts(table: PlacedTasks) -> Parts:
     parts["host work"] = _host_work(table, batches)
     gathers = weight_gathers(table, batches)
     parts |= exposed(gathers, engine.overlap_fraction, parts["forward"])
-    parts[WEIGHTS_BACK] = _copied(table, _weights_from_host)
+    if WEIGHTS_BACK not in parts:
+        parts[WEIGHTS_BACK] = _copied(table, _weights_from_host)
     return parts | {CALL: estimates_by(table, ("dp",), call_of)}
 
 
@@ -662,7 +681,7 @@ def train_parts(table: PlacedTasks) -> Parts:
     workload = table.any.workload
     updates = workload.updates * workload.epochs
     whole = {name: part * updates for name, part in update_parts(table).items()}
-    if np.any(table.columns.offload):
+    if np.any(table.columns.offload) and not table.any.options.host_states:
         whole[STATES_BACK] = _copied(table, _states_from_host)
         whole[STATES_AWAY] = _copied(table, _states_to_host)
     whole[CALL] = estimates_by(table, ("dp",), call_of)
@@ -785,8 +804,12 @@ def _gradients_bytes(placed: PlacedTask) -> int:
 
 
 def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
-    """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them."""
+    """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them.
+
+    What steps in host memory is there already.
+    """
     states = placed.kept_states(_stepping_ranks(placed), placed.stored.optimizer_bytes)
+    states = round(states * (1 - placed.options.host_optimizer))
     if "weights" not in placed.off_loadable:
         return states, 0
     ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1

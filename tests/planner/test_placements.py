@@ -70,22 +70,17 @@ def test_a_placement_is_shown_as_its_sets():
     assert show_placement((("actor", "reference"), ("critic",))) == "{actor, reference} {critic}"
 
 
-def test_pools_are_divisors_of_a_node_or_whole_nodes():
-    assert pool_sizes(NodeGroup(gpu="cpu", gpus_per_node=8, nodes=4, inter_node_gbps=200.0)) == (
-        1,
-        2,
-        4,
-        8,
-        16,
-        24,
-        32,
-    )
+def test_pools_are_parts_of_a_node_or_whole_nodes():
+    group = NodeGroup(gpu="cpu", gpus_per_node=8, nodes=4, inter_node_gbps=200.0)
+    assert pool_sizes(group) == (1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32)
+    alone = replace(group, gpus_per_node=7, nodes=1)
+    assert pool_sizes(alone) == (1, 2, 3, 4, 5, 6, 7)
 
 
 def test_pools_are_nodes_of_one_nvlink_domain_or_whole_domains():
     group = NodeGroup(gpu="gb200", gpus_per_node=4, nodes=12, nvlink_domain_gpus=16)
-    assert pool_sizes(group) == (1, 2, 4, 8, 12, 16, 32, 48)
-    assert pool_sizes(replace(group, nodes=11)) == (1, 2, 4, 8, 12, 16, 32, 44)
+    assert pool_sizes(group) == (1, 2, 3, 4, 8, 12, 16, 32, 48)
+    assert pool_sizes(replace(group, nodes=11)) == (1, 2, 3, 4, 8, 12, 16, 32, 44)
 
 
 def test_two_sets_on_two_devices_get_one_each():

@@ -13,7 +13,12 @@ from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.sheets import LogitTensors
-from rlplan.simulator.costs.passes import gradient_exchanges, micro_batches_of, update_parts
+from rlplan.simulator.costs.passes import (
+    gradient_exchanges,
+    micro_batches_of,
+    train_parts,
+    update_parts,
+)
 from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
@@ -120,6 +125,37 @@ def test_states_that_live_on_the_host_leave_what_passes_need_on_the_gpu():
     found = host_terms([(chosen, memory)])
     assert found["actor weights"] == pytest.approx(4 * PARAMETERS / 8, rel=1e-6)
     assert found["actor optimizer on the host"] == pytest.approx(12 * PARAMETERS / 8, rel=1e-6)
+
+
+def test_layers_that_live_on_the_host_come_with_every_pass_and_their_gradients_go_with_every_micro_batch():
+    def parts(micro_batch, **layout):
+        task = placed(replace(SHARDED, micro_batch=micro_batch, **layout), host_states=True)
+        found = gradient_exchanges(PlacedTasks.of(task), micro_batches_of(PlacedTasks.of(task)))
+        shard = 4 * task.trained_parameters / 8
+        copies = [
+            task.device.copy(shard, way).seconds for way in ("host_to_device", "device_to_host")
+        ]
+        names = ("weights from host", "gradients to host")
+        times = [found[name].seconds[0] / copy for name, copy in zip(names, copies, strict=True)]
+        return times, -(-task.local // micro_batch)
+
+    for micro_batch in (1, 2, 4):
+        (weights, gradients), count = parts(micro_batch)
+        assert weights == pytest.approx(2 * count, rel=1e-3)
+        assert gradients == pytest.approx(count, rel=1e-3)
+    (weights, _), count = parts(2, zero=2)
+    assert weights == pytest.approx(count, rel=1e-3)
+
+
+@pytest.mark.parametrize("options", [{"host_states": True}, {"host_optimizer": 1.0}])
+def test_what_lives_on_the_host_is_not_copied_there_and_back_as_well(options):
+    """Off-loading between uses moves what is on the GPU: nothing of the states, or all but the optimizer's."""
+    away = replace(SHARDED, offload=True)
+    found = train_parts(PlacedTasks.of(placed(away, offloads=("optimizer",), **options)))
+    for name in ("optimizer states from host", "optimizer states to host"):
+        assert name not in found or found[name].seconds[0] < 1e-3
+    usual = train_parts(PlacedTasks.of(placed(away, offloads=("optimizer",))))
+    assert usual["optimizer states from host"].seconds[0] > 0.1
 
 
 def test_nothing_is_gathered_and_no_gradient_is_whole_while_the_optimizer_steps():

@@ -20,7 +20,7 @@ from rlplan.profiles.catalog import resolve_job
 
 SYNC, AHEAD = "python3 train.py", "python3 train_async.py"
 DAPO, GRPO, GSPO = "dapo", "grpo", "gspo"
-# Families whose layers Megatron's flags describe; others need a specification of slime's own.
+# Families whose layers Megatron's flags describe; others have a specification in a file of the framework's own.
 WRITTEN: Final = frozenset(
     {DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY, "qwen2", "llama", "kimi_k2", "deepseek_v2"}
 )
@@ -50,7 +50,12 @@ def write_flags(export: Export, *, filter_path: str) -> str:
     if export.penalty[0] != "none":
         export.values["ref-load"] = REFERENCE
     if _is_megatron(export):  # FSDP's parser refuses flags that it does not know
-        _model(export, export.plan.job.architecture("actor"))
+        model = export.plan.job.architecture("actor")
+        if model.family in WRITTEN and model.linear is None:
+            _model(export, model)
+        else:
+            meaning = f"the file of {export.sheet.title} with the flags of {model.name}, under scripts/models"
+            export.model_file = Variable(name="MODEL_FILE", default=None, meaning=meaning)
     export.values["prompt-data"] = PROMPTS
     export.values["rm-type"] = REWARDS
     if export.turns > 1:
@@ -87,10 +92,6 @@ def _pools(export: Export) -> None:
 
 def _model(export: Export, model: ModelArchitecture) -> None:
     """Write the model's sizes, as a script of `scripts/models/` has them."""
-    if model.family not in WRITTEN or model.linear is not None:
-        problem = f"is of {model.family}, whose layers Megatron's flags alone do not describe"
-        allowed = "a model without a specification of its own"
-        raise export.refused("job.models.actor", problem, allowed, model.name)
     for name, value in _sizes_of(model).items():
         export.put(name, value)
     export.values["normalization"] = "RMSNorm"
@@ -159,8 +160,12 @@ def _work(export: Export, filter_path: str) -> None:
     export.put("max_response", export.longest_response)
     if work.max_total_tokens is not None:
         export.put("max_total", work.max_total_tokens)
+    sampling = export.plan.job.dynamic_sampling
     if export.resamples:
         export.values["dynamic-sampling-filter-path"] = filter_path
+    if work.over_provisioning > 1:
+        waited = work.prompts * (sampling.expected_rounds if sampling and export.resamples else 1.0)
+        export.put("begun_prompts", round(waited * work.over_provisioning))
     if algorithm == DAPO:
         export.put("estimator", GRPO)
     else:

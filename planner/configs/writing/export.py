@@ -28,7 +28,7 @@ OPEN_AS_ZERO: Final = frozenset({"weight_decay"})
 ANY: Final = "any"
 # Megatron's words of dispatchers and their backends, and of what graphs capture.
 DISPATCHER_WORDS: Final = {
-    "all-gather": ("allgather", ""),
+    "all-gather": ("all-gather", ""),
     "deepep": ("flex", "deepep"),
     "hybridep": ("flex", "hybridep"),
 }
@@ -61,6 +61,8 @@ class Variable:
 
 
 Value = Scalar | Variable | tuple[Scalar, ...]
+# The array of a model's flags that slime's and miles' files of models set.
+MODEL_ARGS: Final = "MODEL_ARGS"
 
 
 @dataclass(slots=True)
@@ -72,6 +74,7 @@ class Export:
         trainer: Name of the trainer in the sheet.
         values: By key, in the order in which they are written.
         notes: What whoever starts it should know.
+        model_file: A file of the framework's own that sets the model's flags; None where they are among the values.
     """
 
     plan: Plan
@@ -80,6 +83,7 @@ class Export:
     trainer: str = ""
     values: dict[str, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    model_file: Variable | None = None
 
     def __post_init__(self) -> None:
         """Find the trainer that trains as the plan's engine does."""
@@ -467,6 +471,10 @@ def launch_script(export: Export, start: str, word: Word) -> str:
         word: How a key and its value, quoted already, stand on the command line.
     """
     variables = {each.name: each for each in export.values.values() if isinstance(each, Variable)}
+    file, read, words = export.model_file, [], []
+    if file is not None:
+        variables[file.name] = file
+        read, words = [f'source "${{{file.name}}}"', ""], [f'    "${{{MODEL_ARGS}[@]}}" \\']
     lines = [
         "#!/usr/bin/env bash",
         export.headline,
@@ -475,7 +483,9 @@ def launch_script(export: Export, start: str, word: Word) -> str:
         "",
         *(line for each in variables.values() for line in _assignment(each)),
         "",
+        *read,
         f"{start} \\",
+        *words,
         *(f"    {word(key, _quoted(value))} \\" for key, value in export.values.items()),
         '    "$@"',
     ]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
@@ -294,6 +294,8 @@ def _shown(pool: Any) -> str:  # noqa: ANN401 -- a pool, or its draft
 
 def _of_layouts(plan: Plan, name: str, other: TaskDraft) -> Iterator[tuple[str, object, object]]:
     layout = plan.tasks[name]
+    if not _off_loads(plan.job, cast(Role, name.partition(".")[0])):
+        other = replace(other, offload=layout.offload)
     if layout.ep > 1 and layout.expert_tp is None:
         layout = replace(layout, expert_tp=layout.tp)
     if other.ep is not None and other.ep > 1 and other.expert_tp is None:
@@ -308,6 +310,15 @@ def _of_layouts(plan: Plan, name: str, other: TaskDraft) -> Iterator[tuple[str, 
         left = found is None and (each.name in OPEN or wanted is None)
         if each.name not in same and not left and wanted != found:
             yield f"tasks.{name}.{each.name}", wanted, found
+
+
+def _off_loads(job: Job, role: Role) -> bool:
+    """Tell whether anything is left to leave the GPUs where a layout off-loads a role: what lives on the host anyway is not."""
+    options = job.trainer(role)
+    on_host = options.host_states or (
+        options.host_optimizer == 1 and states_leaving(job, role) == ("optimizer",)
+    )
+    return not on_host
 
 
 def _of_jobs(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
@@ -333,8 +344,14 @@ def _of_trainers(plan: Plan, job: Job) -> Iterator[tuple[str, object, object]]:
         update = plan.tasks.get(f"{role}.update")
         moves = update is not None and update.offload
         wanted, found = (_options(each, role, moves=moves) for each in (plan.job, job))
-        if wanted != found:
-            yield f"job.trainers.{role}", wanted, found
+        if update is not None and update.ep == 1:  # nothing is dispatched
+            wanted, found = (
+                replace(each, dispatcher=None, overlaps_exchange=False) for each in (wanted, found)
+            )
+        for each in fields(TrainerOptions):
+            asked, got = getattr(wanted, each.name), getattr(found, each.name)
+            if asked != got:
+                yield f"job.trainers.{role}.{each.name}", asked, got
 
 
 def _options(job: Job, role: Role, *, moves: bool) -> TrainerOptions:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from rlplan.files.writing import to_yaml
-from rlplan.job import Role
+from rlplan.job import Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.nemo_rl.reading import ENGINE_SHEETS
@@ -131,9 +131,17 @@ def _role(export: Export, role: Role) -> None:
     export.put_size(role, "checkpoints", trained.recompute != "none")
     if trained.recompute != "none" and role == "actor":
         export.put_size(role, "granularity", trained.recompute)
+    options = export.plan.job.trainer(role)
     if export.apart:
-        export.put_size(role, "cpu_offload", trained.offload)
+        export.put_size(role, "cpu_offload", trained.offload or options.host_states)
         export.put_size(role, "cpu_optimizer", trained.offload)
+    elif options.host_states:
+        export.put_size(role, "cpu_offload", True)
+    if options.host_optimizer:
+        export.put_size(role, "cpu_optimizer", True)
+        export.put_size(role, "host_fraction", options.host_optimizer)
+    if role == "actor" and export.trainer == "megatron":
+        _logits(export, options)
     reference = export.task("reference", trains=False)
     _batches(export, role, trained, passed or reference or trained)
     name = "critic_learning_rate" if role == "critic" else "learning_rate"
@@ -141,6 +149,19 @@ def _role(export: Export, role: Role) -> None:
     decay = export.losses["weight_decay"]
     if role == "actor" and decay is not None:
         export.put_size(role, "weight_decay", decay)
+
+
+def _logits(export: Export, options: TrainerOptions) -> None:
+    """Write how Megatron's workers make log-probabilities, where that is unusual."""
+    way = options.logits or ""
+    if way == "fused-linear":
+        export.put("fuses_head", True)
+        export.put("fused_chunk", options.logit_chunk_tokens)
+        return
+    if way.startswith("deferred"):
+        export.put("defers_logits", True)
+    if way.endswith("chunked"):
+        export.put("logprob_chunk", options.logit_chunk_tokens)
 
 
 def _batches(export: Export, role: Role, trained: TaskPlan, passed: TaskPlan) -> None:

@@ -131,7 +131,8 @@ def _trainer(export: Export) -> None:
     _batches(export, trained, passed)
     leaves = trained.offload and "weights" in states_leaving(export.plan.job, "actor")
     export.put("trainer_sleeps", leaves)
-    export.put_size("actor", "cpu_optimizer", trained.offload and not leaves)
+    steps_on_host = export.plan.job.trainer("actor").host_optimizer > 0
+    export.put_size("actor", "cpu_optimizer", steps_on_host or (trained.offload and not leaves))
     for role in ("reference", "reward"):
         if role in export.roles:
             export.put(f"{role}_offload", export.layout(role).offload)

@@ -212,8 +212,10 @@ def _options(export: Export, role: Role, options: TrainerOptions) -> None:
     """Write how a role's trainer keeps its states and makes its logits, where that is unusual."""
     if options.weights is not None:
         export.put_size(role, "model_dtype", options.weights)
-    if options.host_states:
-        export.put_size(role, "cpu_offload", True)
+    if options.host_states or (
+        role == "reference" and export.plan.job.trainer("actor").host_states
+    ):
+        export.put_size(role, "cpu_offload", options.host_states)
     if options.host_optimizer:
         export.put_size(role, "cpu_optimizer", True)
         export.put_size(role, "host_fraction", options.host_optimizer)
@@ -224,8 +226,9 @@ def _options(export: Export, role: Role, options: TrainerOptions) -> None:
         export.put("fuses_head", True)
     if way.startswith("entropy") and not export.losses["entropy_coefficient"]:
         export.put("entropy_counts", True)
-    if way.endswith("eager"):
-        export.put("compiles", False)
+    fsdp = export.trainer not in {"megatron", "mlite"}
+    if way.endswith("eager") or (fsdp and way.endswith(("chunked", "checkpointed"))):
+        export.put("compiles", False)  # a compiled entropy is fused, and never in pieces
     if way.endswith(("chunked", "checkpointed")):
         export.put("chunks_entropy", True)
         export.put("checkpoints_entropy", way.endswith("checkpointed"))

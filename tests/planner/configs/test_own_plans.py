@@ -1,0 +1,92 @@
+"""Configurations that people ran: the plan that each is can be told to its framework again, and is among those searched."""
+
+import csv
+from functools import cache
+
+import pytest
+
+from rlplan.errors import FileError, UserError
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.profiles.facts import load_facts
+from rlplan_cli.config_options import GivenOptions
+from rlplan_cli.configured import configured
+from tests.house.tree import ROOT
+
+CASES = ROOT / "evals" / "held" / "fit"
+WRITTEN = frameworks_with("keys", "writing")
+# What no key of theirs can say, or their own rules refuse: words of the message, by case.
+NOT_WRITTEN = {
+    "openrlhf-887": "takes nodes of 8 GPUs in part",
+    "search-r1-80": "leaves an update a part of a prompt",
+    "toolrl-53": "does not divide the 128 samples of an update on a rank",
+}
+# Of each kind that was refused once: logits kept in 16 bits, states on the host, an optimizer that steps there, tokens
+# gathered by all ranks of experts, a model whose layers flags do not describe, prompts begun beyond those waited for.
+ONCE_REFUSED = (
+    "openrlhf-605",
+    pytest.param("nemo-2619", marks=pytest.mark.full),
+    pytest.param("openrlhf-756", marks=pytest.mark.full),
+    pytest.param("slime-glm4.7-355b-a32b", marks=pytest.mark.full),
+    pytest.param("slime-deepseek-r1", marks=pytest.mark.full),
+)
+
+
+@cache
+def rows():
+    """Return the files of cases by name, framework and options; of a case that comes several times each file once."""
+    found = {}
+    for row in csv.DictReader((CASES / "cases.csv").read_text().splitlines()):
+        if row["framework"] in WRITTEN:
+            found.setdefault((row["case"], row["file"]), row)
+    return tuple(found.values())
+
+
+def read(row):
+    """Return what a case's file says, and its plan; None where it has none by itself."""
+    words = row["arguments"].split()
+    options = dict(zip(words[::2], words[1::2], strict=True)) if len(words) % 2 == 0 else {}
+    try:
+        lengths = {
+            name.removeprefix("--").replace("-", "_"): float(options[name])
+            for name in ("--mean-response", "--mean-prompt")
+            if name in options
+        }
+        given = GivenOptions(gpu=options.get("--gpu", "h100"), **lengths)
+        script = configured(CASES / row["case"] / row["file"], given)
+        assert script is not None
+        return script, *script.plan()
+    except UserError:
+        return None
+
+
+def told(row):
+    """Return the message of a refusal; empty where a case's own plan is told to its framework, None where it has none."""
+    found = read(row)
+    if found is None:
+        return None
+    script, plan, facts = found
+    try:
+        exported(plan, script.found.settings.sheet.name, file=script.file, facts=facts)
+    except FileError as error:
+        return str(error)
+    return ""
+
+
+def test_plans_that_people_ran_are_told_to_their_framework_again():
+    messages = {(row["case"], row["file"]): told(row) for row in rows()}
+    answered = {case: message for case, message in messages.items() if message is not None}
+    assert len(answered) > 100
+    refused = {case: message for case, message in answered.items() if message}
+    for (case, file), message in refused.items():
+        assert NOT_WRITTEN.get(case, "no such case") in message, (case, file, message)
+
+
+@pytest.mark.parametrize("case", ONCE_REFUSED)
+def test_what_was_refused_once_is_told_and_searched(case):
+    row = next(each for each in rows() if each["case"] == case)
+    assert told(row) == ""
+    script, plan, _ = read(row)
+    found = plans_of(script.job, load_facts, as_it_stands=plan)
+    assert found.plans
