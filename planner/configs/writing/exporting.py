@@ -265,7 +265,7 @@ def _differences(plan: Plan, job: Job, draft: PlanDraft) -> Iterator[tuple[str, 
         if other is None:
             yield f"tasks.{name}", "a pass over the model", "none"
             continue
-        yield from _of_layouts(plan, name, other)
+        yield from _of_layouts(plan, name, job, other)
         assert other.pool is not None, "an import pins pools"
         wanted, found = plan.pool(layout.pool), pools[other.pool]
         if wanted.gpus != found.gpus or set(wanted.roles) != set(found.roles):
@@ -292,10 +292,13 @@ def _shown(pool: Any) -> str:  # noqa: ANN401 -- a pool, or its draft
     return f"{pool.gpus} GPUs with {', '.join(pool.roles)}"
 
 
-def _of_layouts(plan: Plan, name: str, other: TaskDraft) -> Iterator[tuple[str, object, object]]:
-    layout = plan.tasks[name]
-    if not _off_loads(plan.job, cast(Role, name.partition(".")[0])):
-        other = replace(other, offload=layout.offload)
+def _of_layouts(
+    plan: Plan, name: str, job: Job, other: TaskDraft
+) -> Iterator[tuple[str, object, object]]:
+    layout, role = plan.tasks[name], cast(Role, name.partition(".")[0])
+    layout = replace(layout, offload=layout.offload and _off_loads(plan.job, role))
+    if not _off_loads(job, role):
+        other = replace(other, offload=False)
     if layout.ep > 1 and layout.expert_tp is None:
         layout = replace(layout, expert_tp=layout.tp)
     if other.ep is not None and other.ep > 1 and other.expert_tp is None:
