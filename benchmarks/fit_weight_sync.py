@@ -32,12 +32,12 @@ TERMS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
     (
         ("checkpoint-engine", "checkpoint-engine-p2p"),
         {"fixed_seconds": 1.0, "bucket_seconds": 5e-3, "hop_seconds": 3e-4, "metadata_seconds": 1e-5,
-         "load_bytes_per_second": 9e10},
+         "load_bytes_per_second": 9e10, "staging_fraction": 0.8},
     ),
     (
         ("checkpoint-engine-0.1", "checkpoint-engine-p2p-0.1"),
         {"fixed_seconds": 1.0, "bucket_seconds": 5e-3, "hop_seconds": 3e-4, "metadata_seconds": 1e-5,
-         "load_bytes_per_second": 9e10},
+         "load_bytes_per_second": 9e10, "staging_fraction": 0.8},
     ),
     (
         ("slime-nccl",),
@@ -47,7 +47,10 @@ TERMS: tuple[tuple[tuple[str, ...], dict[str, float]], ...] = (
     (
         ("miles-p2p",), {"bucket_seconds": 5e-3, "gather_bytes_per_second": 1e11, "load_seconds": 1e-4},
     ),
-    (("verl-nccl",), {"gather_bytes_per_second": 1e10, "gather_seconds": 1e-4}),
+    (
+        ("verl-nccl",),
+        {"gather_bytes_per_second": 1e10, "restore_bytes_per_second": 3e9},
+    ),
     (
         ("verl-delta",),
         {"fixed_seconds": 1.5, "gather_bytes_per_second": 2e9, "load_bytes_per_second": 1e9,

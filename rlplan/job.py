@@ -578,6 +578,17 @@ class CacheOffload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillApart:
+    """Say how many replicas of the engine read prompts alone, and hand their cache to those that write (prefill apart from decode).
+
+    Attributes:
+        replicas: Of those of generation, each with the layout of the others; the rest write.
+    """
+
+    replicas: AtLeastOne
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightSync:
     """Name the transitions that bring trained weights to generation; None takes the usual one.
 
@@ -624,6 +635,7 @@ class Job:
         kv_cache: Number format of the engine's KV cache; None takes the engine's default, or the format of its
             activations.
         kv_offload: KV-cache blocks in host memory; None without.
+        prefill: Replicas of the engine that read prompts alone; None where all do both.
         speculation: Speculative decoding; None without.
         quantised_at: Where weights for generation are quantised: at the `sender`, so that fewer bytes move, or at the
             `receiver`, by the engine that loads them.
@@ -657,6 +669,7 @@ class Job:
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | Literal["fp8"] | None = None
     kv_offload: CacheOffload | None = None
+    prefill: PrefillApart | None = None
     speculation: Speculation | None = None
     quantised_at: Literal["sender", "receiver"] = "receiver"
     rewards: Rewards | None = None

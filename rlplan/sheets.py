@@ -25,6 +25,9 @@ Transport = Literal["process", "broadcast", "point to point", "files"]
 Pools = Literal["one", "two", "one or two"]
 # Where weights are read from before they are sent.
 Staging = Literal["none", "host", "host of one peer", "hosts of peers", "replica"]
+# What that overlaps with where buckets do: all else; the loading of one bucket, since all read one each before the
+# first of them is sent; or of every bucket, by whom sends it too.
+StagingOverlap = Literal["everything", "one load", "loading"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +49,8 @@ class SyncMethod:
         staging: Whether weights are first copied from pinned host memory, of the rank's own node or,
             over the network, of others, by one rank at a time or by all at once; or whether senders load
             them into a `replica` of the engine's rank in their hosts' memory, from which they are sent.
+        staging_overlaps: What staging overlaps with where stages of successive buckets do.
+        staging_fraction: Share of the network's rate that reads from other hosts reach; 0 is `link_fraction`.
         gathers: Whether training brings full tensors together before they are sent.
         gathers_at_once: Whether a sender of fully sharded weights has all of them whole at a time, in its trainer's format.
         broadcast_fraction: Share of the weights that one rank gathers and broadcasts all the same: what a
@@ -63,10 +68,13 @@ class SyncMethod:
         gather_seconds: Every tensor: collectives of its own, conversion to the engine's names.
         gather_bytes_per_second: Rate at which a rank gathers full tensors, once for each dimension of parallelism
             that cuts them, and packs them.
-        gather_network_bytes_per_second: The same where ranks are not all on one fast link; 0 is the same rate.
+        gather_network_bytes_per_second: The same where ranks that train are not all on one fast link; 0 is the same rate.
+        restore_bytes_per_second: Rate at which a rank's shard comes back from pageable host memory, tensor by tensor
+            as it is gathered, where training off-loads it; 0 counts it with the step alone.
         hop_seconds: Every message and node that a broadcast reaches.
         link_fraction: Share of the links' rate that the transport reaches.
         load_seconds: Every tensor: its way through the engine's loader.
+        cast_seconds: Every tensor beyond that, where the engine's ranks cast it to a narrow format themselves.
         load_bytes_per_second: Rate at which an engine's rank, or a replica of it, takes weights in.
         file_bytes_per_second: Rate of the shared file system, written and read.
     """
@@ -76,6 +84,8 @@ class SyncMethod:
     sender: Sender
     transport: Transport
     staging: Staging = "none"
+    staging_overlaps: StagingOverlap = "everything"
+    staging_fraction: NonNegative = 0.0
     gathers: bool = True
     gathers_at_once: bool = False
     broadcast_fraction: NonNegative = 0.0
@@ -91,9 +101,11 @@ class SyncMethod:
     gather_seconds: NonNegative = 0.0
     gather_bytes_per_second: NonNegative = 0.0
     gather_network_bytes_per_second: NonNegative = 0.0
+    restore_bytes_per_second: NonNegative = 0.0
     hop_seconds: NonNegative = 0.0
     link_fraction: Fraction = 1.0
     load_seconds: NonNegative = 0.0
+    cast_seconds: NonNegative = 0.0
     load_bytes_per_second: NonNegative = 0.0
     file_bytes_per_second: NonNegative = 0.0
 

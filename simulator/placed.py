@@ -56,6 +56,7 @@ from rlplan.simulator.workload import (
     packed_sequences,
     samples_in_budget,
     statistics_of,
+    writing_of,
 )
 from rlplan.transfers import TRANSFERS, TransitionName
 from rlplan.transports import DEFAULT_TRANSPORT, TransportName
@@ -427,7 +428,8 @@ class PlacedTask:
     @cached_property
     def local(self) -> int:
         """Return the sequences of the fullest data-parallel rank; of one update where it trains."""
-        return rank_sequences(self.layout.dp, self.workload, trains=self.trains)
+        ranks = writing_of(self.task, self.job, self.layout.dp)
+        return rank_sequences(ranks, self.workload, trains=self.trains)
 
     @property
     def most_local_tokens(self) -> int:

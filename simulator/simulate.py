@@ -25,6 +25,7 @@ from rlplan.simulator.timeline.engine import Engine, Steps, Work, WorkRun
 from rlplan.simulator.timeline.generation_needs import (
     environments_of,
     with_host_cache,
+    with_prefill_apart,
     with_speculation,
 )
 from rlplan.simulator.timeline.pool_memory import pool_memory
@@ -34,6 +35,7 @@ from rlplan.workload import Workload
 
 HERE = "the simulator"
 DROPPED_EPISODES = Capability("more episodes begun than are learnt from")
+READS_APART = Capability("replicas of the engine that read prompts alone while responses stream")
 STREAMED_TEXTS = Capability("texts at hand among responses that are handed on one by one")
 OVER_SAMPLED_STREAMS = Capability(
     "more responses of a prompt than are learnt from, handed on one by one"
@@ -87,6 +89,8 @@ def simulate(plan: Plan, facts: Facts, *, iterations: int = 1, mean_of: int = 1)
         forecast = with_speculation(forecast, placed)
     if job.kv_offload is not None:
         forecast = with_host_cache(forecast, placed)
+    if job.prefill is not None:
+        forecast = with_prefill_apart(forecast, placed)
     if job.environments:
         forecast = replace(forecast, environments=environments_of(forecast, placed))
     if (job.evaluation, job.checkpoints, job.iterations) != (None, None, None):
@@ -271,6 +275,11 @@ def _lacks(plan: Plan) -> Iterator[CapabilityError]:
         instead = f"it takes them in modes {' and '.join(WHOLE_BATCH_MODES)}"
         field = "job.workload.texts.share"
         yield STREAMED_TEXTS.lacked_by(HERE, field, work.texts.share, instead)
+    if plan.job.prefill is not None and (plan.flow.by_sample or plan.lending is not None):
+        instead = f"it plays them in modes {' and '.join(WHOLE_BATCH_MODES)}, without lending"
+        yield READS_APART.lacked_by(
+            HERE, "job.prefill.replicas", plan.job.prefill.replicas, instead
+        )
     if over_samples_streams(work, plan.mode):
         modes = " and ".join(WHOLE_BATCH_MODES)
         instead = f"it drops samples of a prompt in modes {modes}, in others none: 1"

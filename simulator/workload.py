@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.dataflow import Task
+from rlplan.errors import MissingFactError
 from rlplan.estimate import largest_normal
 from rlplan.job import Job
 from rlplan.models import Batch, ModelArchitecture
@@ -760,3 +761,20 @@ def held_by(
     if workload.sounds is not None and model.sound is not None:
         found.append(("sounds", workload.sounds))
     return tuple(found)
+
+
+def writing_of(task: Task, job: Job, replicas: int) -> int:
+    """Return how many of a task's replicas share its sequences: of an engine's, without those that read prompts for others.
+
+    Raises:
+        MissingFactError: None is left that writes.
+    """
+    apart = job.prefill if task.generates else None
+    if apart is None:
+        return replicas
+    if apart.replicas >= replicas:
+        raise MissingFactError(
+            f"prefill.replicas: {apart.replicas} of {replicas} replicas read prompts, and none is left to write: "
+            "fewer of them, or a layout of generation with more replicas"
+        )
+    return replicas - apart.replicas

@@ -38,8 +38,12 @@ COLUMNS = (
 )  # fmt: skip
 METADATA_ONLY, COMPONENTS = "gather_metas", ("gather_metas", "update", "")
 USUAL_DEVICE = "H100"
+Cast = Literal["sender", "receiver"]
 TRAINERS: dict[str, Literal[1, 3]] = {"megatron-core": 1, "fsdp2": 3}  # their ZeRO stages
 USUAL_TRAINER = "megatron-core"
+# What a table may say beside its columns: that parameters were off-loaded, and who cast to the narrow format.
+OFFLOADED, CAST_BY = "offloaded", "cast_by"
+OFFLOADING = {"megatron-core": "verl-megatron", "fsdp2": "verl-fsdp"}
 NODE_GPUS = {"gb200": 4}
 USUAL_NODE_GPUS = 8
 NARROW = "FP8"
@@ -115,7 +119,9 @@ def sync_row(record: Record) -> SyncRow | str:
         return "its layout is not stated"
     if record["component"] not in COMPONENTS:
         return f"the component {record['component']!r} is not forecast"
-    job = _job(_model(record["model"]), device, trainers + gpus, record["dtype"] == NARROW)
+    job = _job(
+        _model(record["model"]), device, trainers + gpus, _format(record), _framework(record)
+    )
     facts, network = _facts(device), job.cluster[0].network_bytes_per_second
     nodes = load_device(device).nvlink_domain_gpus or NODE_GPUS.get(device, USUAL_NODE_GPUS)
     tasks = {task.name: task for task in load_algorithm("reinforce-plus-plus").tasks}
@@ -179,7 +185,7 @@ def _trained(record: Record, gpus: int) -> TaskPlan:
     engine = record["trainer"] or USUAL_TRAINER
     return TaskPlan(
         pool="p0", engine=engine, tp=tp, pp=pp, cp=cp, dp=max(1, gpus // (tp * pp * cp)), ep=ep,
-        zero=TRAINERS[engine], expert_tp=None if ep == 1 else 1,
+        zero=TRAINERS[engine], expert_tp=None if ep == 1 else 1, offload=record.get(OFFLOADED) == "True",
     )  # fmt: skip
 
 
@@ -212,8 +218,23 @@ def _label(record: Record) -> str:
     return " ".join(word for word in words if word)
 
 
+def _format(record: Record) -> Cast | None:
+    """Return who casts weights to the narrow format; None where they stay as they are."""
+    if record["dtype"] != NARROW:
+        return None
+    return "receiver" if record.get(CAST_BY) == "receiver" else "sender"
+
+
+def _framework(record: Record) -> str:
+    """Return a framework whose trainer off-loads weights where the row's did: any of them has the same bytes."""
+    off_loads = record.get(OFFLOADED) == "True"
+    return OFFLOADING[record["trainer"] or USUAL_TRAINER] if off_loads else "rlplan"
+
+
 @lru_cache(maxsize=64)
-def _job(model: str | ModelArchitecture, device: str, gpus: int, narrow: bool) -> Job:
+def _job(
+    model: str | ModelArchitecture, device: str, gpus: int, cast: Cast | None, framework: str
+) -> Job:
     nodes = NODE_GPUS.get(device, USUAL_NODE_GPUS)
     job = Job(
         name="weight sync",
@@ -227,15 +248,16 @@ def _job(model: str | ModelArchitecture, device: str, gpus: int, narrow: bool) -
         rewards=Rewards(function="digits"),
         hyperparameters=Hyperparameters(kl_coefficient=0.0),
         precision="bf16",
-        rollout_precision="fp8" if narrow else None,
-        quantised_at="sender" if narrow else "receiver",
+        rollout_precision="fp8" if cast else None,
+        quantised_at=cast or "receiver",
+        framework=framework,
     )
     return resolve_job(job, Path(), file="weight_sync")
 
 
 @lru_cache(maxsize=16)
 def _facts(device: str) -> Facts:
-    return load_facts(_job("qwen2.5-0.5b", device, 1, narrow=False))
+    return load_facts(_job("qwen2.5-0.5b", device, 1, cast=None, framework="rlplan"))
 
 
 READER = TableReader(

@@ -65,6 +65,7 @@ SERVED_TEACHERS = Capability("teachers that an engine serves")
 TOP_TOKENS = Capability("a teacher's likeliest tokens")
 TEXTS = Capability("texts at hand in place of responses")
 SPECULATION = Capability("guessing tokens ahead")
+READS_APART = Capability("replicas of the engine that read prompts alone")
 HOST_CACHE = Capability("a KV cache that goes on in host memory")
 SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
 LENDING = Capability("GPUs that one side lends the other")
@@ -157,6 +158,9 @@ def _lacks_for_rewards_and_guesses(plan: Plan) -> Iterator[CapabilityError]:
     if plan.job.kv_offload is not None:
         instead = "it computes again what its cache gave up"
         yield HOST_CACHE.lacked_by(HERE, "job.kv_offload", "on", instead)
+    if plan.job.prefill is not None:
+        instead = "every replica reads its own prompts"
+        yield READS_APART.lacked_by(HERE, "job.prefill", "on", instead)
     for role, options in (plan.job.trainers or {}).items():
         if options.shares_prompts:
             instead = "its trainers share prompts in all else, whatever a job says"

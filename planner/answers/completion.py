@@ -58,7 +58,10 @@ def complete(
     pinned = pinned_parts(draft, job, file)
     plan, specs = _written(draft, pinned, job), job.specs
     if plan is None:
-        plan, specs = _chosen(draft, pinned, job, facts, file, misfits=misfits)
+        # What is open is chosen as if all replicas read their own prompts: searches know no other ones.
+        alike = replace(job, prefill=None)
+        plan, specs = _chosen(draft, pinned, alike, facts, file, misfits=misfits)
+        plan = replace(plan, job=replace(plan.job, prefill=job.prefill))
     names = ("staleness", "sync_every", "in_flight", "lending")
     given = {name: getattr(draft, name) for name in names if getattr(draft, name) is not None}
     plan = replace(plan, transport=draft.transport, bucket_bytes=draft.bucket_bytes, **given)

@@ -26,6 +26,7 @@ from rlplan.planner.configs.environments import (
 )
 from rlplan.planner.configs.frameworks import load_part
 from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.prefilling import prefill_of
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue, scalar
@@ -513,16 +514,7 @@ def imported_run(
     _check_lengths(run, settings)
     if options.mean_response is None:
         raise missing[0]
-    most = run.work.max_response or run.work.max_total or 0
-    if not 0 < options.mean_response <= most:
-        problem = "is not the mean of responses that the configuration allows"
-        allowed = f"above 0, at most {most:,}"
-        raise FileError("--mean-response", problem, value=options.mean_response, allowed=allowed)
-    longest_prompt = run.work.max_prompt
-    if options.mean_prompt is not None and 0 < (longest_prompt or 0) < options.mean_prompt:
-        problem = "is not the mean of prompts that the configuration allows"
-        allowed = f"at most {longest_prompt:,}"
-        raise FileError("--mean-prompt", problem, value=options.mean_prompt, allowed=allowed)
+    _check_means(run, options.mean_response, options.mean_prompt)
     means = Means(response=options.mean_response, prompt=options.mean_prompt)
     file = Path(settings.file)
     name = file.stem if file.suffix else settings.sheet.name
@@ -541,7 +533,12 @@ def imported_run(
         job = replace(job, workload=played(job.workload, environments, run.work))
     ranks = run.generate.tp * run.generate.pp
     offload = offload_of(settings, ranks, plays=bool(job.workload.environments))
-    job = replace(job, speculation=speculation_of(settings), kv_offload=offload)
+    job = replace(
+        job,
+        speculation=speculation_of(settings),
+        kv_offload=offload,
+        prefill=prefill_of(settings, run),
+    )
     resolved = _resolved(job, settings, run)
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
     guesses = (*settings.guesses, *_guesses(run, settings, options, resolved), *assumed)
@@ -555,6 +552,24 @@ def imported_run(
         notes=(*_notes(run, settings, keys), *_expert_notes(resolved), *beside.notes, *guesses),
         guesses=guesses,
     )
+
+
+def _check_means(run: Run, mean_response: float, mean_prompt: float | None) -> None:
+    """Refuse mean lengths beyond the longest that the configuration allows.
+
+    Raises:
+        FileError: One is.
+    """
+    most = run.work.max_response or run.work.max_total or 0
+    if not 0 < mean_response <= most:
+        problem = "is not the mean of responses that the configuration allows"
+        allowed = f"above 0, at most {most:,}"
+        raise FileError("--mean-response", problem, value=mean_response, allowed=allowed)
+    longest_prompt = run.work.max_prompt
+    if mean_prompt is not None and 0 < (longest_prompt or 0) < mean_prompt:
+        problem = "is not the mean of prompts that the configuration allows"
+        allowed = f"at most {longest_prompt:,}"
+        raise FileError("--mean-prompt", problem, value=mean_prompt, allowed=allowed)
 
 
 def _resolved(job: Job, settings: Settings, run: Run) -> Job:

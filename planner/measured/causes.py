@@ -43,6 +43,9 @@ FEW_SEQUENCES = 2
 WORTH_FRACTION = 0.25
 # So many times a forecast is no matter of kernels, graphs or long responses: the engine is hardly asked.
 IDLE_TIMES = 8.0
+# An update whose times of its forecast are so many times those of the same model's forward passes is not slow for what both do:
+# far outside of what stages of one site differ by (`within_site` of profiles/fits/calibration.yaml; an engineering assumption).
+ALONE_TIMES = 3.0
 # Copies from memory that is not pinned, and of all GPUs of a node through shared PCIe, may take so many times as long as
 # the pinned ones of one GPU that are forecast (an engineering assumption: 2 to 5 GB/s where 25 are usual).
 MOST_COPY_TIMES = 10.0
@@ -85,8 +88,9 @@ Cause = Callable[[StageCheck, Subject], str | None]
 
 def causes_of(stage: StageCheck, subject: Subject) -> tuple[str, ...]:
     """Return why a slow stage may be slow, in sentences; where log and plan do not show it, where to look."""
-    found = tuple(words for cause in CAUSES if (words := cause(stage, subject)))
-    return found or (NOT_SHOWN["generation" if stage.name in GENERATION else "other"],)
+    found = [words for cause in CAUSES if (words := cause(stage, subject))]
+    found += [words for _, words in sorted(_where_a_step_goes(stage, subject), reverse=True)]
+    return tuple(found) or (NOT_SHOWN["generation" if stage.name in GENERATION else "other"],)
 
 
 def tail(stage: StageCheck, subject: Subject) -> str | None:
@@ -237,7 +241,14 @@ def _replicas(layout: TaskPlan) -> Iterator[TaskPlan]:
 
 
 def few_running(stage: StageCheck, subject: Subject) -> str | None:
-    """Name engines that are hardly asked, where generation takes as long as if few sequences ran at a time."""
+    """Name engines that are hardly asked, where generation takes as long as if few sequences ran at a time.
+
+    Where training waits for samples of generation beside it, whose own seconds are in no log, generation takes as long as the step.
+    """
+    idle = None if subject.log is None else subject.log.trainer_idle_fraction
+    if idle is not None and _stands_still(idle, stage, subject):
+        expected = _seconds_of("generation", subject.forecast, subject)
+        stage = replace(stage, name="generation", forecast_seconds=expected)
     if stage.name not in GENERATION or stage.times < IDLE_TIMES:
         return None
     engines = [each for each in subject.plan.tasks.items() if each[0].endswith(".generate")]
@@ -306,23 +317,58 @@ def offload(stage: StageCheck, subject: Subject) -> str | None:
     )
 
 
+def update_alone(stage: StageCheck, subject: Subject) -> str | None:
+    """Name the optimizer's step and states, where an update takes many times what the same model's forward passes take of theirs."""
+    log, forward = subject.log, FORWARD.get(stage.name)
+    if log is None or forward is None or forward not in log.stage_seconds:
+        return None
+    (task,), (passes,) = STAGE_TASKS[stage.name], STAGE_TASKS[forward]
+    layouts = subject.plan.tasks
+    if task not in layouts or passes not in layouts:
+        return None
+    own, other = layouts[task], layouts[passes]
+    smaller = (own.token_budget or own.micro_batch, other.token_budget or other.micro_batch)
+    expected = _seconds_of(forward, subject.forecast, subject)
+    if expected <= 0 or (own.token_budget is None) != (other.token_budget is None):
+        return None
+    times = log.stage_seconds[forward] / expected
+    if smaller[0] < smaller[1] or stage.times < ALONE_TIMES * max(times, 1.0):
+        return None
+    told = (
+        f"it takes {stage.times:.1f} times its forecast, forward passes in as large micro-batches {times:.1f} times theirs: it is "
+        "what only an update has"
+    )
+    if not own.offload:
+        return f"update alone: {told}, the backward pass, the sums of gradients or the optimizer's step"
+    return (
+        f"offload: {told}, and its optimizer's states are on the host: a step there that goes parameter by parameter, or copies "
+        "that wait for each other, take many times as long as on the GPU"
+    )
+
+
 def states_in_sync(stage: StageCheck, subject: Subject) -> str | None:
     """Name trainers' states on their way to the host, where the timer of a weight sync holds them and they take most of it."""
     log = subject.log
     if stage.name not in SYNC or log is None or log.sheet.states_in != stage.name:
         return None
+    return _states_words("this timer holds", stage.measured_seconds, subject, log)
+
+
+def _states_words(
+    holds: str, measured_seconds: float, subject: Subject, log: LoggedSteps
+) -> str | None:
     costs, found = subject.forecast.costs, log.states_seconds
     synced = sum(cost.seconds for cost in costs if cost.name == TRANSITION)
     copied = sum(cost.parts.get(STATES_AWAY, 0.0) for cost in costs)
     if found is None:
         most, told = copied > synced, f"{show_seconds(copied)} of it by forecast"
     else:
-        most = found > stage.measured_seconds / 2
+        most = found > measured_seconds / 2
         told = f"{show_seconds(found)} of it ({show_seconds(copied)} by forecast)"
     if not most:
         return None
     return (
-        f"offload: this timer holds the trainer's states on their way to the host, {told}; they come back besides. States that "
+        f"offload: {holds} the trainer's states on their way to the host, {told}; they come back besides. States that "
         "stay on the GPUs (slime: --no-offload-train) spare both where they fit beside the engine"
     )
 
@@ -370,22 +416,29 @@ def _stands_still(idle_fraction: float, stage: StageCheck, subject: Subject) -> 
     return stage.name == "step" and subject.plan.flow.overlaps and idle_fraction >= IDLE_FRACTION
 
 
-def slow_stages(stage: StageCheck, subject: Subject) -> str | None:
-    """Name the stage that makes most of what a step takes more."""
-    if stage.name != "step" or subject.log is None:
-        return None
-    expected = {
-        name: _seconds_of(name, subject.forecast, subject) for name in subject.log.stage_seconds
-    }
+def _where_a_step_goes(stage: StageCheck, subject: Subject) -> Iterator[tuple[float, str]]:
+    """Yield what a slow step takes more in the stage that makes most of it, and outside of stages, each in seconds and in words."""
+    log = subject.log
+    if stage.name != "step" or log is None:
+        return
+    if not log.stage_seconds:
+        yield (
+            0.0,
+            "the log has the step alone: with the seconds of its stages (verl: timing_s/*, slime: perf/*_time) it is seen which is slow",
+        )
+        return
     more = {
-        name: seconds - expected[name]
-        for name, seconds in subject.log.stage_seconds.items()
-        if expected[name] > 0
+        name: seconds - expected
+        for name, seconds in log.stage_seconds.items()
+        if (expected := _seconds_of(name, subject.forecast, subject)) > 0
     }
     name = max(more, key=lambda each: more[each], default=None)
-    if name is None or more[name] < TOLD_FRACTION * stage.measured_seconds:
-        return None
-    return f"{name}: {show_seconds(more[name])} more than forecast"
+    if name is not None and more[name] >= TOLD_FRACTION * stage.measured_seconds:
+        words = None
+        if name == log.sheet.states_in and log.states_seconds is not None:
+            words = _states_words(f"{name} has", log.stage_seconds[name], subject, log)
+        yield more[name], words or f"{name}: {show_seconds(more[name])} more than forecast"
+    yield from _waiting(stage, subject, log)
 
 
 def _seconds_of(name: str, forecast: Forecast, subject: Subject) -> float:
@@ -394,21 +447,21 @@ def _seconds_of(name: str, forecast: Forecast, subject: Subject) -> float:
     return sum(cost.seconds for cost in forecast.costs if cost.name in names)
 
 
-def waiting(stage: StageCheck, subject: Subject) -> str | None:
-    """Name what of a slow step is in none of its stages."""
-    if stage.name != "step" or subject.log is None:
-        return None
-    left = stage.measured_seconds - sum(subject.log.stage_seconds.values())
+def _waiting(stage: StageCheck, subject: Subject, log: LoggedSteps) -> Iterator[tuple[float, str]]:
+    """Yield what of a slow step is in none of its stages, without what training waits for samples beside generation."""
+    left = stage.measured_seconds - sum(log.stage_seconds.values())
+    if subject.plan.flow.overlaps:
+        left -= (log.trainer_idle_fraction or 0.0) * stage.measured_seconds
     if left < TOLD_FRACTION * stage.measured_seconds:
-        return None
-    timers = sorted(subject.log.other_seconds.items(), key=lambda item: -item[1])
+        return
+    timers = sorted(log.other_seconds.items(), key=lambda item: -item[1])
     told = ", ".join(
         f"{name} {show_seconds(seconds)}" for name, seconds in timers[:3] if seconds <= left
     )
-    apart = "" if subject.log.sheet.beside else ", validation and checkpoints"
-    return (
-        f"waiting: {show_seconds(left)} of the step are in no stage{f' ({told})' if told else ''}: "
-        f"rewards, data, logging{apart}"
+    apart = "" if log.sheet.beside else ", validation and checkpoints"
+    yield (
+        left,
+        f"waiting: {show_seconds(left)} of the step are in no stage{f' ({told})' if told else ''}: rewards, data, logging{apart}",
     )
 
 
@@ -478,10 +531,12 @@ def _is_nearer(stage: StageCheck, seconds: float) -> bool:
 
 
 GENERATION = ("generation", "actor.generate")
+# The forward passes over the same sequences as an update's.
+FORWARD = {"update_actor": "old_log_prob", "update_critic": "values"}
 SYNC = ("weight_sync", TRANSITION)
 CAUSES: tuple[Cause, ...] = (
-    expert_loop, tools, few_running, wide_replica, tail, held_weight_sync, eager, narrow_replica, padding, small_batch, cut_sequences, offload,
-    states_in_sync, weight_sync, idle_trainer, idle_engine, slow_stages, waiting,
+    expert_loop, tools, few_running, wide_replica, tail, held_weight_sync, eager, narrow_replica, update_alone, padding, small_batch,
+    cut_sequences, offload, states_in_sync, weight_sync, idle_trainer, idle_engine,
 )  # fmt: skip
 
 

@@ -650,6 +650,23 @@ def check_kv_offload(job: Job, place: JobPlace) -> None:
         raise place.error("kv_offload", problem, allowed="workload.environments, or none")
 
 
+def check_prefill(job: Job, place: JobPlace) -> None:
+    """Check that what replicas do that read prompts alone is simulated for a job.
+
+    Raises:
+        FileError: Environments run in the process that generates, or more is begun than is learnt from.
+    """
+    if job.prefill is None:
+        return
+    if any(each.inference == "inline" for each in job.workload.environments):
+        problem = "is not simulated where episodes are played one by one (inference: inline)"
+        raise place.error("prefill", problem, allowed="none")
+    for name in ("over_provisioning", "over_sampling"):
+        if getattr(job.workload, name) > 1:
+            problem = f"is not simulated where more is begun than is learnt from (workload.{name})"
+            raise place.error("prefill", problem, allowed="none, or 1 there")
+
+
 STATES = ("linear-attention", "kimi-delta-attention", "state-space")
 
 

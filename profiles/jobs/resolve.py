@@ -38,6 +38,7 @@ from rlplan.profiles.jobs.checks import (
     check_kv_offload,
     check_lengths,
     check_precision,
+    check_prefill,
     check_roles,
     check_shared_prompts,
     check_workload,
@@ -357,6 +358,7 @@ def resolve_job(
     check_architectures(job, place)
     check_images(job, place)
     check_kv_offload(job, place)
+    check_prefill(job, place)
     check_shared_prompts(job, place)
     check_adapters(job, place)
     job = replace(

@@ -357,6 +357,7 @@ def step_lines(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> tupl
         *spot_lines(forecast),
         speculation_line(forecast),
         host_cache_line(forecast),
+        prefill_line(forecast),
         *beside_lines(forecast),
     )
     return tuple(line for line in lines if line)
@@ -389,6 +390,20 @@ def host_cache_line(forecast: Forecast) -> str:
         f"KV off-load: {show_bytes(found.replica_bytes)} of host memory beside {show_bytes(found.device_bytes)} on the GPUs of a replica, "
         f"generation {show_seconds(found.generation_seconds)} in place of {show_seconds(found.without_seconds)} "
         f"({times:.2f} times as fast)"
+    )
+
+
+def prefill_line(forecast: Forecast) -> str:
+    """Return what replicas that read prompts alone do to generation; nothing where all do both."""
+    found = forecast.prefill
+    if found is None:
+        return ""
+    times = found.without_seconds / found.generation_seconds
+    replicas = counted(found.reading + found.writing, "replica")
+    return (
+        f"prefill apart: {found.reading} of {replicas} read prompts, {show_bytes(found.handed_bytes)} of cache handed on for each, generation "
+        f"{show_seconds(found.generation_seconds)} in place of {show_seconds(found.without_seconds)} where all do both ({times:.2f} times "
+        f"as fast), {show_seconds(found.handed_seconds)} of it waits for caches"
     )
 
 

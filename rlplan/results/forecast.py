@@ -224,6 +224,27 @@ class HostCacheForecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillForecast:
+    """Hold the effect of replicas that read prompts alone on an iteration's generation.
+
+    Attributes:
+        reading: Replicas that read prompts.
+        writing: Replicas that write.
+        handed_bytes: Cache that goes from one to the other for a sequence's first turn on average.
+        handed_seconds: Of the task, in which the slowest replica that writes waits for caches.
+        generation_seconds: Of the task; calls are left out.
+        without_seconds: The same where all replicas do both.
+    """
+
+    reading: int
+    writing: int
+    handed_bytes: float
+    handed_seconds: float
+    generation_seconds: float
+    without_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BesideForecast:
     """Hold validation and checkpoints, which no iteration's seconds include.
 
@@ -299,6 +320,7 @@ class Forecast(NotebookResult):
         spot: Effect of losses of spot nodes; None where the plan uses none.
         speculation: Effect of speculative decoding; None without it, or where its acceptance is not known.
         host_cache: Effect of KV-cache blocks in host memory; None without them.
+        prefill: Effect of replicas that read prompts alone; None without them.
         beside: Validation and checkpoints; None where the job has neither.
         environments: Needs of each environment, in the job's order; empty without environments.
         run: Forecast of a whole run; None where it was not asked for.
@@ -331,6 +353,7 @@ class Forecast(NotebookResult):
     spot: SpotForecast | None = None
     speculation: SpeculationForecast | None = None
     host_cache: HostCacheForecast | None = None
+    prefill: PrefillForecast | None = None
     beside: BesideForecast | None = None
     environments: tuple[EnvironmentForecast, ...] = ()
     run: RunForecast | None = None

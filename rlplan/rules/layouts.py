@@ -265,6 +265,16 @@ def sizes_fit_the_cluster(given: ModelContext) -> Problem | None:
 
 
 @rule(ModelContext)
+def some_replicas_write(given: ModelContext) -> Problem | None:
+    """Leave replicas that write where others only read prompts."""
+    apart, dp = given.job.prefill, given.layout.dp
+    if apart is None or dp is None or not given.task.generates or dp > apart.replicas:
+        return None
+    words = f"leaves no replica to write: {apart.replicas} read prompts alone (prefill.replicas)"
+    return Problem("dp", words, dp, f"more than {apart.replicas}")
+
+
+@rule(ModelContext)
 def chunks_want_a_training_pipeline(given: ModelContext) -> Problem | None:
     """Interleave the stages of a pipeline that runs forwards and backwards."""
     task, chunks, pp = given.task, given.chunks, given.pp

@@ -57,8 +57,10 @@ def endless_lengths(workload: Workload, setting: StreamSetting) -> Iterator[tupl
 
     The lengths of a batch are evenly spaced quantiles of the distribution. If the simulated replicas stand for more, the
     longest length is that of the whole batch. Small batches are spaced over several batches together, so that their
-    longest responses are, on average, no longer than those of random batches.
+    longest responses are, on average, no longer than those of random batches. A response ends where prompt and response have
+    the most tokens that a sequence may have, as in batches: buffers, and a cache of one sequence, hold no more.
     """
+    most = workload.max_total_tokens
     sequences, together = setting.prompts * setting.samples, batches_together(setting)
     prompts = evenly(workload.prompt_tokens, setting.prompts * together)
     responses = evenly(workload.response_tokens, sequences * together)
@@ -69,7 +71,10 @@ def endless_lengths(workload: Workload, setting: StreamSetting) -> Iterator[tupl
     while True:
         generator = np.random.default_rng(seed)
         prompt_order = np.repeat(generator.permutation(prompts), setting.samples)
-        pairs = (prompt_order, generator.permutation(responses))
+        following = generator.permutation(responses)
+        if most is not None:
+            following = np.maximum(1, np.minimum(following, most - prompt_order))
+        pairs = (prompt_order, following)
         yield from zip(*(each.astype(np.int64).tolist() for each in pairs), strict=True)
         seed += 1
 

@@ -36,6 +36,7 @@ from rlplan.transports import KNOWN_TRANSPORTS
 
 BY_STAGE = ("stage heads", "every rank")
 METADATA, GATHER, STAGING = "metadata", "weight gather", "host staging"
+RESTORED = "off-loaded shards"
 CARRYING, LOADING, CALLS = "weight transfer", "weight loading", "software"
 
 
@@ -55,6 +56,9 @@ class SyncCase:
         receivers: Ranks that generate.
         receiver_nodes: Nodes on which they stand.
         across: Whether weights go from one node to another.
+        gathers_across: Whether those that train are on more than one node.
+        restored_bytes: Of a training rank's shard, where it lies in host memory between uses.
+        casts: Whether the engine's ranks cast to a narrow format what they load.
         node_gpus: GPUs of a node that take part.
         network_bytes_per_second: Each GPU's share of its node's network cards.
         node_bytes_per_second: Link between GPUs of a node.
@@ -78,6 +82,9 @@ class SyncCase:
     node_bytes_per_second: float
     host_bytes_per_second: float
     bucket_bytes: int | None = None
+    gathers_across: bool = False
+    restored_bytes: float = 0.0
+    casts: bool = False
 
 
 def sync_parts(sheet: TransitionSheet, case: SyncCase) -> dict[str, Estimate]:
@@ -104,16 +111,37 @@ def method_seconds(method: SyncMethod, case: SyncCase) -> dict[str, float]:
     }
     # One stage's head gathers its next bucket while another's is sent.
     if method.pipelined or (method.sender == "stage heads" and case.stages > 1):
-        longest = max(stages, key=lambda each: stages[each])
-        stages = {
-            name: seconds if name == longest else seconds / buckets
-            for name, seconds in stages.items()
-        }
+        stages = _overlapped(method, stages, buckets, case.receivers)
     calls = 0.0 if method.sender in BY_STAGE else method.bucket_seconds * buckets
+    restored = _per(case.restored_bytes, method.restore_bytes_per_second)
     return {
         METADATA: method.metadata_seconds * case.tensors,
+        RESTORED: restored,
         **stages,
         CALLS: method.fixed_seconds + calls,
+    }
+
+
+def _overlapped(
+    method: SyncMethod, stages: dict[str, float], buckets: int, readers: int
+) -> dict[str, float]:
+    """Return how far each stage shows: the longest whole, others for one bucket.
+
+    Where who sends reads each bucket itself first, reading and sending are one stage; where all read a bucket each
+    before the first of them sends, reading overlaps with the loading of the last one before.
+    """
+    groups = {name: [name] for name in stages}
+    if method.staging_overlaps == "loading":
+        groups[CARRYING] += groups.pop(STAGING)
+    elif method.staging_overlaps == "one load":
+        del groups[STAGING]
+        shown = max(0.0, stages[STAGING] - stages[LOADING] / readers)
+        stages = stages | {STAGING: max(shown, stages[STAGING] / buckets)}
+    spans = {head: sum(stages[name] for name in names) for head, names in groups.items()}
+    longest = max(spans, key=lambda head: spans[head])
+    hidden = {name for head, names in groups.items() if head != longest for name in names}
+    return {
+        name: seconds / buckets if name in hidden else seconds for name, seconds in stages.items()
     }
 
 
@@ -143,7 +171,7 @@ def _gather_seconds(method: SyncMethod, case: SyncCase, buckets: int) -> float:
     parts = at_once.get(method.sender, case.stages if method.gathers else case.senders)
     passes = case.cuts if method.gathers else 1
     rate = method.gather_bytes_per_second
-    if case.across:
+    if case.gathers_across:
         rate = method.gather_network_bytes_per_second or rate
     whole = _per(passes * case.trained_bytes, rate)
     calls = method.gather_seconds * case.tensors
@@ -160,7 +188,8 @@ def _staging_seconds(method: SyncMethod, case: SyncCase) -> float:
     if method.staging == "host":
         return sent / ranks / case.host_bytes_per_second
     readers = 1 if method.staging == "host of one peer" else case.receivers
-    return sent / readers / (case.network_bytes_per_second * method.link_fraction)
+    reached = method.staging_fraction or method.link_fraction
+    return sent / readers / (case.network_bytes_per_second * reached)
 
 
 def _carrying_seconds(method: SyncMethod, case: SyncCase, buckets: int) -> float:
@@ -193,7 +222,8 @@ def _loading_seconds(method: SyncMethod, case: SyncCase) -> float:
     share = case.shard_fraction if method.transport == "point to point" else 1.0
     if method.staging == "replica":
         share = max(1 / case.senders, case.shard_fraction / case.stages)
-    tensors = method.load_seconds * case.tensors * share
+    cast = method.cast_seconds if case.casts else 0.0
+    tensors = (method.load_seconds + cast) * case.tensors * share
     return tensors + _per(_sent(method, case) * share, method.load_bytes_per_second)
 
 
@@ -293,7 +323,14 @@ def sync_seconds(transition: PlacedTransition, bucket_bytes: int | None = None) 
 def least_sync_seconds(transition: PlacedTransition) -> Estimate:
     """Return seconds that a framework's sync into a layout takes at least, wherever training cuts the model."""
     case = sync_case(transition)
-    whole = replace(case, cuts=1, stages=transition.train.model.num_layers, senders=LARGEST_COUNT)
+    whole = replace(
+        case,
+        cuts=1,
+        stages=transition.train.model.num_layers,
+        senders=LARGEST_COUNT,
+        gathers_across=False,
+        restored_bytes=0.0,
+    )
     return total(sync_parts(transition.sheet, whole).values())
 
 
@@ -335,7 +372,18 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
         node_bytes_per_second=sheet.intra_node_bytes_per_second,
         host_bytes_per_second=sheet.host_bytes_per_second,
         bucket_bytes=bucket_bytes,
+        gathers_across=source.gpus > source.gpus_per_node,
+        restored_bytes=_restored_bytes(train, transition.moves_adapter),
+        casts=is_narrow(generate.precision) and train.job.quantised_at != "sender",
     )
+
+
+def _restored_bytes(train: PlacedTask, adapters: bool) -> float:
+    """Return the bytes of a training rank's weights that are in host memory when they are to be sent."""
+    if adapters or "weights" not in train.leaves:
+        return 0.0
+    ranks = train.state_ranks if train.layout.zero == FULLY_SHARDED else 1
+    return train.kept_states(ranks, train.stored.weight_bytes)
 
 
 def _nodes(train: Site, generate: Site, same_pool: bool) -> int:

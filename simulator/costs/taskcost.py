@@ -152,6 +152,8 @@ def with_spread(cost: TaskCost, spread: float) -> TaskCost:
 
 # Waiting for environments, which are the job's own.
 ENVIRONMENT = "environment"
+# Waiting for caches of prompts that other replicas of the engine read.
+HANDED = "prompts read elsewhere"
 HOST_PARTS = (DRIVER, CALL, ENVIRONMENT)
 KINDS: dict[str, WorkKind] = {
     "generate": "generation",

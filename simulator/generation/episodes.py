@@ -4,6 +4,7 @@ Environments themselves, and the cores that they wait for, are in `simulator/env
 """
 
 import math
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from rlplan.simulator.generation.batching.continuous import (
 from rlplan.simulator.generation.batching.joining import Calls, JoiningSet
 from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
 from rlplan.simulator.generation.playing import WaveSet, generate
+from rlplan.simulator.generation.prefilling import NO_ENVIRONMENTS, PrefillQueue
 from rlplan.simulator.generation.replica import Generated, Replica
 
 # The clock adds up its parts, and may stop short of an event's time by the last digits.
@@ -81,6 +83,22 @@ class EpisodeShare:
     inline: bool = False
 
 
+def one_turn_episodes(share: tuple[tuple[int, ...], tuple[int, ...]], samples: int) -> EpisodeShare:
+    """Return a replica's sequences as episodes of one turn that wait for no environment.
+
+    Args:
+        share: Prompt tokens and response tokens by sequence.
+        samples: Of one prompt, which follow one another.
+    """
+    return EpisodeShare(
+        tuple(
+            Episode(number // samples, prompt, 0, 0.0, (Turn(response, 0.0, 0),))
+            for number, (prompt, response) in enumerate(zip(*share, strict=True))
+        ),
+        NO_ENVIRONMENTS,
+    )
+
+
 def generate_episodes(replica: Replica, share: EpisodeShare) -> Generated:
     """Play a replica's episodes, in seconds; `finish_seconds` are when they end."""
     if share.inline:
@@ -120,13 +138,16 @@ def _play(state: "EpisodeSet", episodes: tuple[Episode, ...]) -> Generated:
             state.advance(state.steps_until_return(state.now))
             state.follow_up(state.now)
         elif state.next_return < math.inf:
-            state.idle += max(0.0, state.next_return - state.now)
+            waited = max(0.0, state.next_return - state.now)
+            state.idle += waited
+            state.handed += waited if state.next_is_handed else 0.0
         else:
-            return replace(state.outcome(), finish_seconds=tuple(ends))
+            outcome = state.outcome()
+            return replace(outcome, finish_seconds=tuple(ends), handed_seconds=state.handed)
 
 
 class CacheLoad(NamedTuple):
-    """Hold what comes from host memory: of which episode, for which turn, how many tokens, and when they are there."""
+    """Hold what comes from host memory, or from a replica that reads: of which episode, for which turn, how many tokens, when."""
 
     number: int
     turn: int
@@ -210,6 +231,10 @@ class EpisodeSet(RunningSet):
         self.kept_blocks = 0
         self.known_prompts: set[int] = set()
         self.host_cache = HostCache(replica)
+        self.prefills = PrefillQueue(replica) if replica.prefillers is not None else None
+        self.handed = (
+            0.0  # seconds without anything to compute until a cache came from a replica that reads
+        )
         self.clock = 0.0  # when it was last called
         self.loads: deque[CacheLoad] = (
             deque()
@@ -257,11 +282,29 @@ class EpisodeSet(RunningSet):
                     self.instances.give_back(call.environment)
                     self._open(end)
                 continue
-            load = None if number in self.kept else self.host_cache.read(number, turn, end)
+            load = self._coming(number, turn, end)
             if load is None:
                 self._wait_for_slot(number, turn)
             else:
-                self.loads.append(load)
+                insort(self.loads, load, key=lambda each: each.seconds)
+
+    def _coming(self, number: int, turn: int, now: float) -> CacheLoad | None:
+        """Return what a turn's context comes by: from a replica that reads, or from host memory; None where it is here."""
+        if self.prefills is not None:
+            episode = self.episodes[number]
+            context = episode.contexts[turn]
+            there = self.prefills.read(number, episode.prompt, context, now, first=turn == 0)
+            return CacheLoad(number, turn, context - 1, there)
+        return None if number in self.kept else self.host_cache.read(number, turn, now)
+
+    @property
+    def next_is_handed(self) -> bool:
+        """Tell whether what comes next is a cache from a replica that reads."""
+        return (
+            self.prefills is not None
+            and bool(self.loads)
+            and self.loads[0].seconds <= self.host.next_end
+        )
 
     def _note_loaded(self, load: CacheLoad) -> None:
         """Let a turn wait for a slot whose context has come."""
@@ -305,6 +348,8 @@ class EpisodeSet(RunningSet):
         self.known_prompts.clear()
         self.kept_blocks = 0
         self.host_cache.clear()
+        if self.prefills is not None:
+            self.prefills.forget()
         self.loaded.clear()
         self.loads = deque(
             load._replace(tokens=0) for load in self.loads
@@ -321,6 +366,8 @@ class EpisodeSet(RunningSet):
         super().note_end(sequence)
         number, turn = self.owner[sequence]
         episode = self.episodes[number]
+        if self.prefills is not None:
+            return  # what writes keeps nothing for the next turn
         if self.replica.keeps_prefixes and turn + 1 < len(episode.turns):
             # The last token is not in the cache yet.
             self.kept[number] = self.prompts[sequence] + self.responses[sequence] - 1
@@ -332,6 +379,9 @@ class EpisodeSet(RunningSet):
     def cached_tokens(self, sequence: int) -> int:
         """Return the tokens of a turn's context that the prefix cache has: whole blocks, never the last token."""
         number, turn = self.owner[sequence]
+        if self.prefills is not None:  # what was preempted is computed here again
+            handed = self.loaded.get(number)
+            return 0 if self.done_tokens[sequence] or handed is None else handed.tokens
         if self.done_tokens[sequence] or not self.replica.keeps_prefixes:
             return 0
         known = self.kept.get(number, 0)

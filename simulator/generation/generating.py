@@ -13,7 +13,11 @@ from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
 from rlplan.simulator.environments import host_share
-from rlplan.simulator.generation.episodes import EpisodeShare, generate_episodes
+from rlplan.simulator.generation.episodes import (
+    EpisodeShare,
+    generate_episodes,
+    one_turn_episodes,
+)
 from rlplan.simulator.generation.playing import generate, last_tokens_of_waves
 from rlplan.simulator.generation.prices import (
     CostQuality,
@@ -33,6 +37,7 @@ from rlplan.simulator.generation.prices import (
 from rlplan.simulator.generation.replica import (
     Chunks,
     Generated,
+    Prefillers,
     Replica,
     ReplicaLimits,
     WaveCosts,
@@ -52,7 +57,7 @@ from rlplan.simulator.generation.speculation import (
     speculative_steps,
 )
 from rlplan.simulator.placed import PlacedTask
-from rlplan.simulator.workload import Floats, longest_seconds_luck
+from rlplan.simulator.workload import Floats, longest_seconds_luck, writing_of
 
 
 class EngineClock:
@@ -203,7 +208,7 @@ def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
     Shape (sequences of the slowest replica * replicas,).
     """
     ends = slowest_replica(placed, kv_bytes).finish_seconds.astype(np.float64)
-    return np.repeat(ends, placed.layout.dp)
+    return np.repeat(ends, writing_of(placed.task, placed.job, placed.layout.dp))
 
 
 def slowest_replica(placed: PlacedTask, kv_bytes: float | None = None) -> "Played":
@@ -213,8 +218,15 @@ def slowest_replica(placed: PlacedTask, kv_bytes: float | None = None) -> "Playe
         kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
     """
     steps, limits = replica_limits(placed, kv_bytes)
-    samples, replicas = placed.workload.samples_per_prompt, placed.layout.dp
-    if placed.workload.environments:
+    samples, replicas = (
+        placed.workload.samples_per_prompt,
+        writing_of(placed.task, placed.job, placed.layout.dp),
+    )
+    if limits.prefillers is not None and not placed.workload.environments:
+        shares = longest_shares(placed.statistics, replicas, samples, 0)
+        one_turn = (one_turn_episodes(share, samples) for share in shares)
+        every = map(partial(played_episodes, steps, limits), one_turn)
+    elif placed.workload.environments:
         host = host_share(placed.job, replicas)
         episodes = longest_episodes(placed.statistics, replicas, samples, host)
         every = map(partial(played_episodes, steps, limits), episodes)
@@ -243,7 +255,7 @@ def with_length_spread(
         limits.max_running,
         _token_blocks(limits) * limits.block_tokens,
         placed.statistics,
-        placed.layout.dp,
+        writing_of(placed.task, placed.job, placed.layout.dp),
         batches,
     )
     known = cost.total
@@ -290,7 +302,44 @@ def replica_limits(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, R
     )
     if placed.job.kv_offload is not None and placed.workload.environments:
         limits = _with_host_blocks(placed, limits, kv_bytes)
+    if placed.job.prefill is not None and placed.task.generates:
+        limits = replace(limits, prefillers=_prefillers(placed, limits))
     return steps_of(placed), limits
+
+
+# Share of the network cards' rate that NIXL reaches (PrimeIntellect-ai/prime-rl PR 3341: 44.26 of 50 GB/s a GPU).
+CACHE_LINK_FRACTION = 0.88
+
+
+def _prefillers(placed: PlacedTask, limits: ReplicaLimits) -> Prefillers:
+    """Return what each replica that writes has of those that read.
+
+    Every GPU of a replica sends its own part of the cache to the GPU with the same part: over the network where the pool has
+    more than one node, else over the link between GPUs.
+
+    Raises:
+        MissingFactError: Its engine takes waves, or computes prompts elsewhere.
+    """
+    apart = placed.job.prefill
+    assert apart is not None, "asked of jobs that say so"
+    if limits.batching not in ("continuous", "mixed"):
+        raise MissingFactError(
+            f"engine {placed.engine.name} takes whole batches, whose prompts no other replica reads (prefill); engines with running "
+            "batches do, such as engines: {generate: sglang-0.5}"
+        )
+    writing = writing_of(placed.task, placed.job, placed.layout.dp)
+    share = apart.replicas / writing
+    site = placed.site
+    link = placed.device.sheet.intra_node_bytes_per_second
+    if site.spans_nodes:
+        link = site.inter_node_bytes_per_second
+    block_seconds = placed.block_bytes / (link * CACHE_LINK_FRACTION)
+    return Prefillers(
+        share=share,
+        blocks=int(share * limits.kv_blocks),
+        token_seconds=block_seconds / limits.block_tokens,
+        fixed_seconds=block_seconds * limits.state_blocks,
+    )
 
 
 # Over so many blocks a copy's own start does not count: engines copy all blocks of a request at once.
@@ -452,18 +501,22 @@ class Played:
 
     Attributes:
         waiting: For environments, while there is nothing to compute.
+        handed: For caches from replicas that read prompts, while there is nothing to compute.
         finish_seconds: In the order of their admission. Shape (sequences,).
     """
 
     prefill: Estimate
     decode: Estimate
     waiting: Estimate
+    handed: Estimate
     finish_seconds: npt.NDArray[np.float32]
 
     @property
     def seconds(self) -> float:
         """Return when the last sequence ends."""
-        return self.prefill.seconds + self.decode.seconds + self.waiting.seconds
+        return (
+            self.prefill.seconds + self.decode.seconds + self.waiting.seconds + self.handed.seconds
+        )
 
 
 @lru_cache(maxsize=REMEMBERED_REPLICAS)
@@ -523,8 +576,10 @@ def played_episodes(steps: Steps, limits: ReplicaLimits, share: EpisodeShare) ->
 
 def _played_of(clock: EngineClock | PassClock, outcome: Generated) -> Played:
     prefill, decode = clock.estimates(outcome.prefill_seconds, outcome.decode_seconds)
+    handed, _ = clock.estimates(outcome.handed_seconds, 0.0)
+    waiting = Estimate(outcome.idle_seconds - outcome.handed_seconds)
     ends = np.array(outcome.finish_seconds, dtype=np.float32)
-    return Played(prefill, decode, Estimate(outcome.idle_seconds), ends)
+    return Played(prefill, decode, waiting, handed, ends)
 
 
 def generated(steps: Steps, limits: ReplicaLimits, share: Share) -> tuple[Estimate, Estimate]:

@@ -49,6 +49,7 @@ def judging(placed: PlacedTask) -> PlacedTask | None:
         rollout_precision=None,
         kv_cache=None,
         kv_offload=None,
+        prefill=None,
     )
     generate = replace(task, kind="generate", head="lm", batches=1.0)
     return PlacedTask(generate, layout, placed.site, served, placed.facts)

@@ -33,6 +33,22 @@ def no_mixed_steps(running: int, cached: float, chunks: Chunks) -> float:
     raise AssertionError(f"no cost of a mixed step: {running}, {cached}, {chunks}")
 
 
+class Prefillers(NamedTuple):
+    """Describe what a replica that writes has of replicas that read prompts for it.
+
+    Attributes:
+        share: Replicas that read, for each that writes.
+        blocks: Of their caches, for each that writes: prompts and contexts that they have read.
+        token_seconds: To move a token's cache from one to the other, all GPUs of a replica at once.
+        fixed_seconds: To move what a sequence has beside its tokens' cache (states).
+    """
+
+    share: float
+    blocks: int
+    token_seconds: float
+    fixed_seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLimits:
     """Hold how a replica of a generation engine batches, and what its KV cache holds.
@@ -67,6 +83,7 @@ class ReplicaLimits:
             sequences that begin alike (a prefix cache).
         host_blocks: Blocks of them that host memory holds beside.
         host_block_seconds: To read one of these; blocks are read one behind another.
+        prefillers: What reads prompts for it, so that it only writes; None where it does both.
     """
 
     batching: Batching
@@ -81,6 +98,7 @@ class ReplicaLimits:
     keeps_prefixes: bool = False
     host_blocks: int = 0
     host_block_seconds: float = 0.0
+    prefillers: Prefillers | None = None
 
 
 class WaveCosts(NamedTuple):
@@ -127,6 +145,7 @@ class Generated:
     Attributes:
         seconds: From the start to the last completion: prefill, decode and idle seconds.
         idle_seconds: In which every sequence waits for what is outside of the replica.
+        handed_seconds: Of those, until a cache comes from a replica that reads prompts.
         num_steps: Decode steps, mixed ones included (without a KV cache: passes over the whole sequences).
         num_jumps: Jumps that the steps were taken in.
         num_preemptions: Sequences thrown out for want of KV blocks.
@@ -148,6 +167,7 @@ class Generated:
     missing_blocks: int = 0
     finish_seconds: tuple[float, ...] = ()
     idle_seconds: float = 0.0
+    handed_seconds: float = 0.0
 
     def then(self, other: "Generated") -> "Generated":
         """Return both, one after the other."""
@@ -166,6 +186,7 @@ class Generated:
                 *(self.seconds + end for end in other.finish_seconds),
             ),
             idle_seconds=self.idle_seconds + other.idle_seconds,
+            handed_seconds=self.handed_seconds + other.handed_seconds,
         )
 
     def after_waiting(self, seconds: float) -> "Generated":

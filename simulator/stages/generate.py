@@ -3,6 +3,7 @@
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs.taskcost import (
     ENVIRONMENT,
+    HANDED,
     TaskCost,
     call_of,
     cost_of,
@@ -24,5 +25,7 @@ def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     """
     slowest = slowest_replica(placed, kv_bytes)
     parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
+    if slowest.handed.seconds:
+        parts[HANDED] = slowest.handed
     once = cost_of({**parts, CALL: call_of(placed)})
     return times(with_spread(once, placed.engine.forecast_spread), placed.task.batches)

@@ -1,4 +1,4 @@
-"""What generation needs outside of the GPUs (sandboxes, host cores, cache of episodes, KV-cache blocks in host memory), and what guessing tokens does to it."""
+"""What generation needs outside of the GPUs (sandboxes, host cores, cache of episodes, KV-cache blocks in host memory), and what guessing tokens and reading prompts elsewhere do to it."""
 
 import math
 from dataclasses import replace
@@ -10,8 +10,10 @@ from rlplan.results.forecast import (
     EnvironmentForecast,
     Forecast,
     HostCacheForecast,
+    PrefillForecast,
     SpeculationForecast,
 )
+from rlplan.simulator.costs.taskcost import HANDED
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.generating import clock_of, host_cache_bytes, replica_limits
 from rlplan.simulator.generation.over_provisioning import begun
@@ -19,7 +21,7 @@ from rlplan.simulator.generation.prices import NODES
 from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.pool_memory import kv_bytes_left
-from rlplan.simulator.workload import seconds_evenly
+from rlplan.simulator.workload import seconds_evenly, writing_of
 from rlplan.workload import Environment, mean_length
 
 # Quantiles of a distribution of seconds whose mean is taken, each broken off at the environment's limit.
@@ -39,7 +41,7 @@ def environments_of(forecast: Forecast, placed: PlacedPlan) -> tuple[Environment
         MissingFactError: Steps hold cores, and nobody says how many a node has.
     """
     plan, job = placed.plan, placed.plan.job
-    replicas = placed.generate.layout.dp
+    replicas = writing_of(placed.generate.task, placed.generate.job, placed.generate.layout.dp)
     seats = host_share(job, replicas).seats
     ahead = 1.0 + math.ceil(plan.staleness) if plan.flow.overlaps else 1.0
     sequences = begun(placed.generate, 1).workload.sequences
@@ -116,6 +118,31 @@ def with_host_cache(forecast: Forecast, placed: PlacedPlan) -> Forecast:
             replica_bytes=host_cache_bytes(placed.generate, left) * ranks,
             device_bytes=left * ranks,
             generation_seconds=generation_seconds(placed),
+            without_seconds=generation_seconds(without),
+        ),
+    )
+
+
+def with_prefill_apart(forecast: Forecast, placed: PlacedPlan) -> Forecast:
+    """Return a forecast with what replicas that read prompts alone do to its generation.
+
+    Raises:
+        MissingFactError: Neither profile nor device sheet can price something.
+    """
+    job, own = placed.plan.job, placed.generate
+    assert job.prefill is not None, "asked of jobs that say so"
+    without = PlacedPlan(replace(placed.plan, job=replace(job, prefill=None)), placed.facts)
+    cost = task_cost(own, max(0.0, kv_bytes_left(placed)))
+    tokens = mean_length(own.workload.prompt_tokens) * own.cached_sequence.token_bytes
+    states = own.state_blocks * own.block_bytes
+    return replace(
+        forecast,
+        prefill=PrefillForecast(
+            reading=job.prefill.replicas,
+            writing=writing_of(own.task, own.job, own.layout.dp),
+            handed_bytes=(tokens + states) * own.layout.tp * own.layout.pp,
+            handed_seconds=cost.seconds_of(HANDED),
+            generation_seconds=cost.total.seconds - cost.seconds_of(CALL),
             without_seconds=generation_seconds(without),
         ),
     )

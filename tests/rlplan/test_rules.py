@@ -5,7 +5,7 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Rewards, Teacher
+from rlplan.job import PrefillApart, Rewards, Teacher
 from rlplan.plan import Lending, PlanDraft, ResourcePool, TaskDraft, TaskPlan
 from rlplan.profiles.catalog import ENGINES, load_job
 from rlplan.rules import RULES, check_plan, refusals
@@ -107,6 +107,9 @@ WRONG = {
     ),
     "job.workload.environments.0.workers: hold 8 cores, and all nodes together have 6; found 4; "
     "allowed: at most 3, or none for as many as fit": lambda p: with_tools(p, cores=3),
+    "tasks.actor.generate.dp: leaves no replica to write: 8 read prompts alone (prefill.replicas); found": lambda p: (
+        replace(p, job=replace(p.job, prefill=PrefillApart(replicas=8)))
+    ),
     "pools: is empty: every model needs a pool": lambda p: replace(p, pools=()),
     "pools.0.name: is used by two pools; found 'p1'": lambda p: with_pool(p, 0, name="p1"),
     "pools.0.device: is not a device of the job's cluster; found 'a100-40gb-sxm'; "

@@ -204,6 +204,21 @@ def test_small_batches_have_the_lengths_of_the_distribution_together():
     assert batch_tokens(made.workload, made.setting) == pytest.approx(sum(map(sum, drawn)) / 8)
 
 
+def test_a_response_ends_where_a_sequence_may_have_no_more_tokens():
+    most = 60
+    made = stream(
+        workload(
+            prompts=16, samples=4, prompt_tokens=Lognormal(mean=24.0, std=12.0, max=50),
+            response_tokens=Lognormal(mean=24.0, std=24.0, max=128), max_total_tokens=most,
+        ),
+        engine=replica(max_running=1, kv_blocks=-(-most // 16)),
+    )  # fmt: skip
+    drawn = list(itertools.islice(endless_lengths(made.workload, made.setting), 512))
+    assert max(map(sum, drawn)) == most
+    assert min(response for _, response in drawn) >= 1
+    assert mean_seconds(made) > 0  # a cache of one sequence at a time holds each of them
+
+
 def test_responses_that_join_do_not_wait_for_a_wave_to_end():
     engine = replica(batching="static", decode_seconds=lambda _, __: 0.02)
     calls = Calls(look_tokens=4, looks=2, enough=1, call_seconds=0.0)

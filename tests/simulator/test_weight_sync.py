@@ -13,6 +13,8 @@ from rlplan.simulator.costs.syncs import (
     CARRYING,
     GATHER,
     LOADING,
+    RESTORED,
+    STAGING,
     SyncCase,
     least_sync_seconds,
     method_seconds,
@@ -85,9 +87,55 @@ def test_nobody_tries_a_method_that_nobody_names():
 
 def test_ranks_that_meet_over_the_network_gather_at_its_own_rate_where_there_is_one():
     slower = replace(ONE_RANK, gather_network_bytes_per_second=5e9)
-    assert method_seconds(slower, CASE)[GATHER] == pytest.approx(100 / 5)
-    near = replace(CASE, across=False)
-    assert method_seconds(slower, near)[GATHER] == method_seconds(ONE_RANK, near)[GATHER]
+    apart = replace(CASE, gathers_across=True)
+    assert method_seconds(slower, apart)[GATHER] == pytest.approx(100 / 5)
+    # The other pool may be far away: those that train are near each other.
+    assert method_seconds(slower, CASE)[GATHER] == method_seconds(ONE_RANK, CASE)[GATHER]
+
+
+def test_a_shard_in_host_memory_comes_back_first_at_its_own_rate():
+    method = replace(ONE_RANK, restore_bytes_per_second=2e9)
+    away = replace(CASE, restored_bytes=8e9)
+    assert method_seconds(method, away)[RESTORED] == pytest.approx(4)
+    assert method_seconds(method, CASE)[RESTORED] == 0
+    assert method_seconds(ONE_RANK, away)[RESTORED] == 0
+
+
+def test_ranks_of_the_engine_cast_every_tensor_that_they_load_unless_it_comes_narrow():
+    method = replace(ONE_RANK, load_seconds=1e-3, cast_seconds=2e-3)
+    assert method_seconds(method, CASE)[LOADING] == pytest.approx(1)
+    assert method_seconds(method, replace(CASE, casts=True))[LOADING] == pytest.approx(3)
+
+
+STAGED = SyncMethod(
+    words="read from other hosts",
+    pools="one or two",
+    sender="receivers",
+    transport="broadcast",
+    staging="hosts of peers",
+    staging_fraction=0.5,
+    pipelined=True,
+    bucket_bytes=10**9,
+    load_bytes_per_second=40e9,
+)
+
+
+def test_reading_hides_behind_the_loading_of_one_bucket_a_round():
+    # 100 GB over 16 readers at half of 50 GB/s: 0.25 s; each of them waits for a load of 2.5 s / 16.
+    seconds = method_seconds(replace(STAGED, staging_overlaps="one load"), CASE)
+    assert seconds[STAGING] == pytest.approx(0.25 - 2.5 / 16)
+    assert seconds[LOADING] == pytest.approx(2.5)
+    # Where loading is slow enough a bucket's reading shows once.
+    slow = replace(STAGED, staging_overlaps="one load", load_bytes_per_second=10e9)
+    assert method_seconds(slow, CASE)[STAGING] == pytest.approx(0.25 / 100)
+
+
+def test_a_rank_that_reads_and_sends_does_one_after_the_other_while_buckets_are_loaded():
+    one = replace(STAGED, staging="host of one peer", staging_overlaps="loading")
+    seconds = method_seconds(one, CASE)
+    assert seconds[STAGING] == pytest.approx(100 / 25)
+    assert seconds[CARRYING] == pytest.approx(100 / 50)
+    assert seconds[LOADING] == pytest.approx(2.5 / 100)
 
 
 def test_one_rank_gathers_all_and_broadcasts_over_its_own_card():

@@ -41,7 +41,7 @@ UNSAID: Final = frozenset({
     "version", "name", "models", "workload", "cluster", "devices", "engines", "framework", "weight_sync",
     "rewards", "hyperparameters", "failures", "prompts_file", "prompt_data", "tokenizer", "seed", "objective",
     "specs", "adapters", "quantised_at", "dynamic_sampling", "trainers", "weights", "evaluation", "iterations",
-    "checkpoints", "speculation", "kv_offload",
+    "checkpoints", "speculation", "kv_offload", "prefill",
 })  # fmt: skip
 # Of these, what a framework has keys for that no export writes: it is said.
 UNWRITTEN: Final = (
@@ -50,6 +50,7 @@ UNWRITTEN: Final = (
     "checkpoints",
     "speculation",
     "kv_offload",
+    "prefill",
     "teacher",
 )
 # Switches of trainers that only some frameworks have, by the names of their settings.

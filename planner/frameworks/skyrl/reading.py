@@ -353,8 +353,6 @@ def _leave_out(settings: Settings) -> None:
     """Say which settings may take time and are not counted, of runs without an end among them."""
     if settings.word("sync_backend") != "nccl":
         settings.leave_out("sync_backend", "weights that go another way than CUDA IPC and NCCL")
-    if settings.on("prefills_apart"):
-        settings.leave_out("prefills_apart", "engines that only read prompts")
     if not is_fully_async(settings):
         return
     if settings.on("full_batches"):

@@ -396,6 +396,45 @@ def test_few_sequences_at_a_time_are_a_cause_where_more_take_much_less(ran, expe
     assert not any(each.startswith("small batch") for each in causes)
 
 
+def test_an_update_that_is_slow_alone_is_not_slow_for_what_forward_passes_share(
+    ran, expected, tmp_path
+):
+    same = {"micro_batch": 1, "token_budget": 8192}
+    own = with_layouts(ran, actor_update=same, actor_compute_log_prob=same)
+    moves = with_layouts(own, actor_update={"offload": True})
+    both = ("update_actor", "old_log_prob")
+    words = {
+        name: slow_stage(tmp_path, plan, steps_of(expected, "verl", slow, 30), "update_actor").causes[0]
+        for name, plan, slow in (
+            ("alone", own, both[:1]), ("moves", moves, both[:1]), ("both", own, both)
+        )
+    }  # fmt: skip
+    assert words["alone"].startswith("update alone: it takes")
+    assert words["moves"].startswith("offload: it takes")
+    assert "forward passes" not in words["both"]
+
+
+@pytest.mark.parametrize(("left", "first"), [(0.4, "generation: "), (1000.0, "waiting: ")])
+def test_what_explains_most_of_a_slow_step_is_named_first(ran, expected, tmp_path, left, first):
+    rows = steps_of(expected, "verl", ("generation",))
+    for row in rows:
+        row[KEYS["verl"]["step"]] += left
+    write_console(tmp_path / "log", "verl", rows)
+    assert check_steps(tmp_path / "log", ran).step.causes[0].startswith(first)
+
+
+def test_a_step_without_its_stages_asks_for_them(ran, expected, tmp_path):
+    keys = KEYS["verl"]
+    names = (keys["step"], *(keys[each] for each in MEAN))
+    rows = [
+        {name: 10 * row[name] if name == names[0] else row[name] for name in names}
+        for row in steps_of(expected, "verl")
+    ]
+    write_console(tmp_path / "log", "verl", rows)
+    (cause,) = check_steps(tmp_path / "log", ran).step.causes
+    assert cause.startswith("the log has the step alone")
+
+
 def test_states_that_move_are_a_cause_only_where_ten_times_as_long_matters(ran, expected, tmp_path):
     moves = with_layouts(ran, actor_update={"offload": True})
     costs = {each.name: each.parts for each in simulate(moves.plan, moves.facts).costs}
