@@ -172,7 +172,7 @@ def test_defaults_are_those_of_the_version():
     [
         ("0.2", "verl-fsdp-0.2"),
         ("0.5", "verl-fsdp-0.5"),
-        ("0.6", "verl-fsdp-0.6"),
+        ("0.6.0", "verl-fsdp-0.6"),
         ("0.6.1", "verl-fsdp"),
         ("0.9.1", "verl-fsdp"),
     ],
