@@ -262,7 +262,7 @@ FLASH, CUDNN = "megatron-core-2025-flash", "megatron-core-2025"
         ("0.7.1", "fused", False, CUDNN),  # packs whatever is said
         ("0.9.1", "unfused", True, FLASH),
         ("0.6.1", None, True, FLASH),
-        ("0.5", None, True, CUDNN),
+        ("0.5", None, True, f"{CUDNN}-early"),
         ("0.5", "flash", True, FLASH),
     ],
 )
