@@ -152,11 +152,10 @@ def _engines(
 def _weight_sync(settings: Settings, trainer: str) -> WeightSync:
     """Return how weights reach engines: FSDP 1 has the whole model on each GPU to collect adapters, unless layer by layer."""
     adapter = _adapter(settings)
-    collects = _is_first_fsdp(settings, trainer) and adapter is not None
+    if adapter is None or adapter.sync != "adapter" or not _is_first_fsdp(settings, trainer):
+        return USUAL_WEIGHT_SYNC
     layered = settings.unmapped("summons_layers") in {True, "True", "true"}
-    if collects and adapter.sync == "adapter" and not layered:
-        return AT_ONCE
-    return USUAL_WEIGHT_SYNC
+    return USUAL_WEIGHT_SYNC if layered else AT_ONCE
 
 
 def _is_first_fsdp(settings: Settings, trainer: str) -> bool:
