@@ -5,7 +5,7 @@
 Reads `logged_steps.csv`, whose rows name a script, keys that are set otherwise than in it and what `check-step` would be told; only rows whose name has one of the
 words, if any is given. Prints forecast over measured, with `!` where the measured seconds lie outside of p10 to p90, and
 of all rows the share that lies inside, within 25 % and within 30 %; stages that a constant was fitted on are left out of these, and
-the steps that hold them. Rows of the group `later` were gathered after what forecasts them was fixed: nothing is fitted on them.
+the steps that hold them. Nothing is fitted on rows of the group `later`.
 """
 
 import csv
