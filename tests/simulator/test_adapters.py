@@ -12,7 +12,7 @@ from rlplan.layout import ModelCut
 from rlplan.models import Adapter, Batch, Gemm, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
-from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.simulator.costs.layouts import layout_seconds, passes_cost
 from rlplan.simulator.costs.syncs import moved_bytes, transition_cost
 from rlplan.simulator.memory.transition_memory import extra_weight_bytes
 from rlplan.simulator.model import (
@@ -22,8 +22,8 @@ from rlplan.simulator.model import (
     layer_operators,
     shard_parameters,
 )
-from rlplan.simulator.placed import PlacedTask
-from rlplan.simulator.stages import task_memory
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of
+from rlplan.simulator.stages import task_cost, task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition
 
@@ -155,6 +155,16 @@ def test_adapters_go_with_their_layers_where_weights_are_whole():
         for job in (replace(job_with(), trainers=apart), job_with())
     )
     assert ours == theirs
+
+
+@pytest.mark.parametrize("stages", [(2, 3), (3, 2)])
+def test_many_layouts_of_adapters_that_are_gathered_one_by_one_cost_what_each_costs(stages):
+    apart = FrozenDict({"actor": TrainerOptions(adapters_apart=True)})
+    job = replace(job_with(), trainers=apart)
+    alone = [placed(job, engine="fsdp2-hf", zero=stage) for stage in stages]
+    table = PlacedTasks(columns_of("fsdp2-hf", [each.layout for each in alone]), alone[0])
+    expected = [task_cost(each).total.seconds for each in alone]
+    assert layout_seconds(table).tolist() == pytest.approx(expected)
 
 
 def test_frozen_weights_are_the_reference_unless_the_job_says_else():
