@@ -5,7 +5,7 @@
 Reads `logged_steps.csv`, whose rows name a script, keys that are set otherwise than in it and what `check-step` would be told; only rows whose name has one of the
 words, if any is given. Prints forecast over measured, with `!` where the measured seconds lie outside of p10 to p90, and
 of all rows the share that lies inside, within 25 % and within 30 %; stages that a constant was fitted on are left out of these, and
-the steps that hold them.
+the steps that hold them. Nothing is fitted on rows of the group `later`.
 """
 
 import csv
@@ -41,7 +41,7 @@ WITHIN = (0.25, 0.3)
 
 def main(words: list[str]) -> None:
     """Print the table, and what its rows say together."""
-    found: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+    found: dict[tuple[str, str], list[tuple[float, bool]]] = defaultdict(list)
     with TABLE.open(encoding="utf-8") as file:
         records = list(csv.DictReader(file))
     for record in records:
@@ -51,15 +51,15 @@ def main(words: list[str]) -> None:
         for name, ratio, inside in stages_of(record):
             told.append(f"{name} {ratio:.2f}{' ' if inside else '!'}")
             if name not in ((record["fitted"], "step") if record["fitted"] else ()):
-                found[name].append((ratio, inside))
+                found[record["group"], name].append((ratio, inside))
         print(f"{record['case']:45s} {'  '.join(told)}", flush=True)
-    for name, each in found.items():
+    for (group, name), each in found.items():
         near = ", ".join(
             f"{mean(abs(ratio - 1) <= error for ratio, _ in each):.0%} within {error:.0%}"
             for error in WITHIN
         )
         print(
-            f"{name}: {len(each)} rows, median {median(ratio for ratio, _ in each):.2f}, "
+            f"{group or 'first'} {name}: {len(each)} rows, median {median(ratio for ratio, _ in each):.2f}, "
             f"{mean(inside for _, inside in each):.0%} in p10 to p90, {near}"
         )
 
@@ -69,6 +69,8 @@ def stages_of(record: dict[str, str]) -> list[tuple[str, float, bool]]:
     measured = {name: record[f"{name}_s"] for name in STAGES if record[f"{name}_s"]}
     line = " - ".join(f"{STAGES[name]}:{seconds}" for name, seconds in measured.items())
     lengths = f"prompt_length/mean:{record['mean_prompt']} - response_length/mean:{record['mean_response']}"
+    if longest := record["longest_response"]:
+        lengths += f" - response_length/max:{longest} - response_length/clip_ratio:0"
     options = ImportOptions(
         gpu=record["gpu"],
         mean_prompt=float(record["mean_prompt"]),

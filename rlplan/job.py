@@ -490,6 +490,8 @@ class TrainerOptions:
         shares_prompts: Whether a micro-batch computes a prompt's tokens once for its samples, as trees of prefixes do
             (`rlplan.simulator.workload`), where the engine's sheet does not say so anyway.
         fills_budgets: Whether micro-batches of token budgets are padded to them.
+        adapters_apart: Whether each matrix of an adapter is a unit of its own that ranks gather, where weights are fully sharded
+            (FSDP 1: its units hold either frozen weights or trained ones); else it goes with its layer.
         linear_attention: What of a gated delta network each rank of its layout computes: some heads, as Megatron's own layers;
             all heads of its context-parallel rank's tokens; or all heads of all tokens.
     """
@@ -512,6 +514,7 @@ class TrainerOptions:
     freezes_tower: bool = False
     shares_prompts: bool = False
     fills_budgets: bool = False
+    adapters_apart: bool = False
     linear_attention: LinearShare = "heads"
 
 

@@ -43,6 +43,7 @@ ROUTER = "router"
 # Matrices that choose experts stay as they are: neither trainers nor engines have adapters for them.
 UNTOUCHED = (ROUTER,)
 
+ADAPTER_IN = "adapter in"  # ends the name of an adapter's first product
 SUMMED_TENSORS = 2  # an adapter's product, and the same scaled
 
 
@@ -61,7 +62,11 @@ def with_adapters(operators: Operators, adapter: Adapter, value_bytes: int) -> O
             found.append(
                 (
                     Gemm(
-                        f"{operator.name} adapter in", m, k, operator.matrices * adapter.rank, count
+                        f"{operator.name} {ADAPTER_IN}",
+                        m,
+                        k,
+                        operator.matrices * adapter.rank,
+                        count,
                     ),
                     Gemm(f"{operator.name} adapter out", m, adapter.rank, n, count),
                     Elementwise(f"{operator.name} adapter sum", 3 * m * n * count * value_bytes),

@@ -15,7 +15,7 @@ from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, MeasuredRun
 from rlplan.simulator.simulate import simulate
-from rlplan.workload import Logged, mean_length, observations_tokens, with_mean
+from rlplan.workload import Logged, Lognormal, mean_length, observations_tokens, with_mean
 
 # The longest response is longer than the mean by more where lengths are uneven at all.
 UNEVEN_TIMES = 1.1
@@ -35,10 +35,11 @@ def at_lengths(plan: Plan, prompt_tokens: float | None, response_tokens: float |
 
 
 def at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
-    """Return a plan at a log's mean lengths; where the job has one length for all, spread as the log shows."""
+    """Return a plan at a log's mean lengths; where the job has one length for all, or an assumed spread, spread as the log shows."""
     mean, most = steps.response_tokens, steps.longest_response
-    of_one_length = isinstance(plan.job.workload.response_tokens, int)
-    if of_one_length and mean and most and most > UNEVEN_TIMES * mean:
+    lengths = plan.job.workload.response_tokens
+    assumed = isinstance(lengths, Lognormal) and lengths.assumed is not None
+    if (assumed or isinstance(lengths, int)) and mean and most and most > UNEVEN_TIMES * mean:
         # A share of cut responses that no lengths of this mean have tells nothing.
         for ratio in (steps.clip_ratio, None):
             logged = Logged(mean=mean, max=round(most), clip_ratio=ratio)

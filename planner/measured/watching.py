@@ -90,7 +90,8 @@ class Watch:
             found = imported_run(settings, run, options_at(options, settings, run, steps))
             facts = load_facts(found.resolved, profile, site)
             plan = complete(found.draft, found.resolved, facts, settings.file, misfits=True)
-            return plan, facts
+            own, _ = own_steps(steps, plan.job.workload.mean_observations_tokens)
+            return at_logged_lengths(plan, own), facts
 
         all_steps, _ = training_steps(settings, run.work.prompts, updates)
         return cls(plan_at=plan_at, updates=updates, all_steps=all_steps)

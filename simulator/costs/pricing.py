@@ -34,8 +34,10 @@ from rlplan.models import (
 from rlplan.parts import expert_parameters
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
+from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import USUAL_KERNELS, BiasBytes, EngineSheet, ExpertLoop, KernelRates
 from rlplan.simulator.model import (
+    ADAPTER_IN,
     BACKWARD_BYTES_RATIO,
     backward_operators,
     embedding_operators,
@@ -199,6 +201,7 @@ class Setting:
         router_share: Share of the launches of a layer's experts which a graph of what stands before them saves.
         fuses_casts: Whether experts' inputs are quantised by the kernels before them.
         expert_biases: What moves for experts' biases; None where their products add them.
+        unit_seconds: Host's seconds for one matrix of adapters that is gathered by itself, forwards and backwards.
     """
 
     device: DeviceFacts
@@ -226,6 +229,7 @@ class Setting:
     router_share: float = 0.0
     fuses_casts: bool = False
     expert_biases: BiasBytes | None = None
+    unit_seconds: tuple[float, float] = (0.0, 0.0)
 
     @property
     def block_stages(self) -> int:
@@ -338,8 +342,16 @@ def _as_trained(setting: Setting, placed: PlacedTask) -> Setting:
         dispatcher=options.dispatcher or engine.dispatcher,
         hidden_exchange=(hidden or 0.0) if options.overlaps_exchange and placed.trains else 0.0,
         overlaps_products=options.overlaps_products and placed.trains,
+        unit_seconds=_unit_seconds(placed),
         graphs=options.graphs if placed.trains else (),
     )
+
+
+def _unit_seconds(placed: PlacedTask) -> tuple[float, float]:
+    """Return the host's seconds for a matrix of adapters forwards and backwards; nothing where it goes with its layer."""
+    if not placed.options.adapters_apart or placed.layout.zero < FULLY_SHARDED:
+        return 0.0, 0.0
+    return placed.engine.adapter_gather_seconds, placed.engine.adapter_reduce_seconds
 
 
 def setting_on(
@@ -451,6 +463,7 @@ def pass_seconds(
         return priced
     each, slower = _layer_launch(setting, model), setting.device.sheet.host_times
     launch = _turn_seconds(setting, forward, operators) * slower
+    launch += _units(setting, forward) * setting.unit_seconds[is_backward] * slower
     if each and not setting.launches_hidden:
         launch += launch_seconds(setting.kernels, each, forward, operators, slower)
     if launch:
@@ -495,6 +508,14 @@ def _turn_seconds(setting: Setting, forward: Operators, operators: Operators) ->
         for some in (operators, forward)
     )
     return turns * loop.turn_seconds * products / all_forward
+
+
+def _units(setting: Setting, forward: Operators) -> int:
+    """Return a layer's matrices of adapters: two beside each of its own that has them."""
+    if setting.adapter is None:
+        return 0
+    first = (each for each in forward if isinstance(each, Gemm) and each.name.endswith(ADAPTER_IN))
+    return sum(2 * each.count * (each.n // setting.adapter.rank) for each in first)
 
 
 def _biases(

@@ -7,11 +7,12 @@ import pytest
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import TrainerOptions
 from rlplan.layout import ModelCut
 from rlplan.models import Adapter, Batch, Gemm, Shard
 from rlplan.plan import TaskPlan
-from rlplan.profiles.catalog import load_model
-from rlplan.simulator.costs.layouts import passes_cost
+from rlplan.profiles.catalog import load_engine, load_model
+from rlplan.simulator.costs.layouts import layout_seconds, passes_cost
 from rlplan.simulator.costs.syncs import moved_bytes, transition_cost
 from rlplan.simulator.memory.transition_memory import extra_weight_bytes
 from rlplan.simulator.model import (
@@ -21,8 +22,8 @@ from rlplan.simulator.model import (
     layer_operators,
     shard_parameters,
 )
-from rlplan.simulator.placed import PlacedTask
-from rlplan.simulator.stages import task_memory
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of
+from rlplan.simulator.stages import task_cost, task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition
 
@@ -126,6 +127,44 @@ def test_an_update_of_adapters_is_shorter_in_the_backward_pass_the_reduction_and
     assert 1 < ours["forward"].seconds / theirs["forward"].seconds < 1.25
     for part in ("gradient reduction", "optimizer"):
         assert ours[part].seconds < theirs[part].seconds / 20
+
+
+def test_adapters_that_are_gathered_one_by_one_are_launched_so():
+    """Seven linear layers of Llama 2 have fourteen matrices; recomputed layers gather them a second time."""
+    apart = FrozenDict({"actor": TrainerOptions(adapters_apart=True)})
+    short = replace(FULL.workload, prompt_tokens=8, response_tokens=8)
+    small = replace(job_with(), workload=short)
+    sizes = {"engine": "fsdp2-hf", "zero": 3, "micro_batch": 1, "recompute": "full"}
+    ours, theirs = (
+        dict(passes_cost(placed(job, **sizes)).parts)
+        for job in (replace(small, trainers=apart), small)
+    )
+    engine, update = load_engine("fsdp2-hf"), placed(small, **sizes)
+    times = small.workload.updates * update.local * update.model.num_layers * 14
+    for way in ("forward", "recompute"):
+        gathers = times * engine.adapter_gather_seconds
+        assert ours[way].seconds - theirs[way].seconds == pytest.approx(gathers)
+    reduced = times * engine.adapter_reduce_seconds
+    assert ours["backward"].seconds - theirs["backward"].seconds == pytest.approx(reduced)
+
+
+def test_adapters_go_with_their_layers_where_weights_are_whole():
+    apart = FrozenDict({"actor": TrainerOptions(adapters_apart=True)})
+    ours, theirs = (
+        passes_cost(placed(job, engine="fsdp2-hf", zero=2))
+        for job in (replace(job_with(), trainers=apart), job_with())
+    )
+    assert ours == theirs
+
+
+@pytest.mark.parametrize("stages", [(2, 3), (3, 2)])
+def test_many_layouts_of_adapters_that_are_gathered_one_by_one_cost_what_each_costs(stages):
+    apart = FrozenDict({"actor": TrainerOptions(adapters_apart=True)})
+    job = replace(job_with(), trainers=apart)
+    alone = [placed(job, engine="fsdp2-hf", zero=stage) for stage in stages]
+    table = PlacedTasks(columns_of("fsdp2-hf", [each.layout for each in alone]), alone[0])
+    expected = [task_cost(each).total.seconds for each in alone]
+    assert layout_seconds(table).tolist() == pytest.approx(expected)
 
 
 def test_frozen_weights_are_the_reference_unless_the_job_says_else():

@@ -308,8 +308,11 @@ def test_ranks_wait_in_each_update_where_only_a_batch_is_balanced():
     assert balanced["uneven lengths"] < 0.5 * dealt["uneven lengths"]
     once = replace(plan, job=replace(plan.job, workload=replace(WORK, updates=1)))
     newer, older = (dict(update(name, once)) for name in ("verl-fsdp", "verl-fsdp-0.6"))
-    assert older.pop(CALL) > 0  # of padded rows, which versions since then do not hand on
+    handed = older.pop(CALL)  # of padded rows, which versions since then do not hand on
     assert newer == older
+    oldest = dict(update("verl-fsdp-0.5", once))  # whose ranks get rows of their own alone
+    assert 0 < oldest.pop(CALL) < handed / 4
+    assert oldest == older
 
 
 def test_packs_of_a_pipeline_are_padded_to_the_fullest_of_a_ranks_batch(monkeypatch):

@@ -147,14 +147,14 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states and makes its logits.
 
     verl/workers/fsdp_workers.py: a reference is loaded in bf16 unless something else is said, and so are the frozen
-    weights beside an adapter, whatever is said.
+    weights beside an adapter, whatever is said. utils/fsdp_utils.py: matrices of an adapter are FSDP units of their own.
     """
     own = of_role(settings, role)
     counts = role == "actor" and bool(settings.loss("entropy_coefficient"))
     options = trainer_options(own, "entropy" if counts else None)
     adapts = role == "actor" and settings.whole("lora_rank") > 0
     if adapts or (role == "reference" and not own.is_given("model_dtype")):
-        options = replace(options, weights="bf16")
+        options = replace(options, weights="bf16", adapters_apart=adapts)
     if role == "reference":
         return options
     model = actor_of(settings)

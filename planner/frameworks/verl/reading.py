@@ -152,10 +152,16 @@ def _engines(
 def _weight_sync(settings: Settings, trainer: str) -> WeightSync:
     """Return how weights reach engines: FSDP 1 has the whole model on each GPU to collect adapters, unless layer by layer."""
     adapter = _adapter(settings)
-    collects = trainer == "fsdp" and adapter is not None and adapter.sync == "adapter"
-    second = any(settings.given(key) == "fsdp2" for key in settings.sheet.settings["strategy"].keys)
+    if adapter is None or adapter.sync != "adapter" or not _is_first_fsdp(settings, trainer):
+        return USUAL_WEIGHT_SYNC
     layered = settings.unmapped("summons_layers") in {True, "True", "true"}
-    return AT_ONCE if collects and not (second or layered) else USUAL_WEIGHT_SYNC
+    return USUAL_WEIGHT_SYNC if layered else AT_ONCE
+
+
+def _is_first_fsdp(settings: Settings, trainer: str) -> bool:
+    """Tell whether a trainer is FSDP 1, whose units hold either frozen weights or trained ones."""
+    keys = settings.sheet.settings["strategy"].keys
+    return trainer == "fsdp" and all(settings.given(key) != "fsdp2" for key in keys)
 
 
 def _engine_notes(settings: Settings, trainer: str) -> Iterator[str]:
@@ -363,6 +369,8 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
         options = replace(options, freezes_tower=True)
     if role in {"actor", "reference"} and not _repeats_prompts(settings, trainer, role):
         options = replace(options, shares_prompts=True)
+    if role == "actor" and settings.whole("lora_rank") > 0 and _is_first_fsdp(settings, trainer):
+        options = replace(options, adapters_apart=True)
     chunk = settings.optional_whole("entropy_chunk")
     chunked = way is not None and way.endswith(CHUNKED)
     return replace(options, logit_chunk_tokens=chunk if chunked else None)

@@ -54,6 +54,20 @@ def test_fsdp_1_has_the_whole_model_on_every_gpu_to_collect_adapters(more, whole
     assert verl().job.weight_sync.shared_pool is None
 
 
+@pytest.mark.parametrize(
+    ("more", "apart"),
+    [
+        ("", True),
+        ("actor_rollout_ref.actor.strategy=fsdp2", False),
+        ("model_engine=megatron", False),
+        ("actor_rollout_ref.model.lora_rank=0", False),
+    ],
+)
+def test_fsdp_1_gathers_adapters_matrix_by_matrix(more, apart):
+    found = verl("actor_rollout_ref.model.lora_rank=32", *more.split())
+    assert found.job.trainer("actor").adapters_apart == apart
+
+
 def test_the_whole_model_is_in_the_trainers_own_format():
     sizes = {}
     for layered in (True, False):

@@ -69,15 +69,15 @@ def script(tmp_path):
 
 
 SAID = {
-    "#SBATCH --container-image=verlai/verl:app-verl0.4-vllm0.8.5-mcore0.12.2-te2.2": ("0.4.1", "vllm-0.8-eager"),
+    "#SBATCH --container-image=verlai/verl:app-verl0.4-vllm0.8.5-mcore0.12.2-te2.2": ("0.4.1", "vllm-0.8-tokens-eager"),
     "docker pull verlai/verl:app-verl0.5-transformers4.55.4-vllm0.10.0-mcore0.13.0-te2.2": ("0.5", "vllm-0.11-eager"),
-    "# image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0": ("0.5", "vllm-0.8-eager"),
+    "# image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0": ("0.5", "vllm-0.8-tokens-eager"),
     "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11"),
     "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15"),
-    "pip install verl==0.6.0": ("0.6", "vllm-0.11"),
+    "pip install verl==0.6.0": ("0.6", "vllm-0.11-tokens"),
     "pip install git+https://github.com/volcengine/verl@v0.3.0.post1": ("0.3", "vllm-0.6-eager"),
-    "apptainer pull docker://vllm/vllm-openai:v0.8.5": ("0.5", "vllm-0.8-eager"),
-    "pip install -U vllm==0.8.5": ("0.5", "vllm-0.8-eager"),
+    "apptainer pull docker://vllm/vllm-openai:v0.8.5": ("0.5", "vllm-0.8-tokens-eager"),
+    "pip install -U vllm==0.8.5": ("0.5", "vllm-0.8-tokens-eager"),
     "echo": ("0.9.1", "vllm-0.15"),
 }  # fmt: skip
 
@@ -162,7 +162,7 @@ def test_defaults_are_those_of_the_version():
     older, newer = verl(options=version("0.5")), verl(options=version("0.9.1"))
     tasks = [each.draft.tasks["actor.generate"] for each in (older, newer)]
     assert [(task.engine, task.max_running) for task in tasks] == [
-        ("vllm-0.8-eager", 1024),
+        ("vllm-0.8-tokens-eager", 1024),
         ("vllm-0.15", 256),
     ]
 
@@ -171,7 +171,8 @@ def test_defaults_are_those_of_the_version():
     ("number", "framework"),
     [
         ("0.2", "verl-fsdp-0.2"),
-        ("0.5", "verl-fsdp-0.6"),
+        ("0.5", "verl-fsdp-0.5"),
+        ("0.6.0", "verl-fsdp-0.6"),
         ("0.6.1", "verl-fsdp"),
         ("0.9.1", "verl-fsdp"),
     ],
@@ -261,7 +262,7 @@ FLASH, CUDNN = "megatron-core-2025-flash", "megatron-core-2025"
         ("0.7.1", "fused", False, CUDNN),  # packs whatever is said
         ("0.9.1", "unfused", True, FLASH),
         ("0.6.1", None, True, FLASH),
-        ("0.5", None, True, CUDNN),
+        ("0.5", None, True, f"{CUDNN}-early"),
         ("0.5", "flash", True, FLASH),
     ],
 )

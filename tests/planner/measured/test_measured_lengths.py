@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.planner.measured.measured_lengths import at_run_lengths, own_steps
+from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths, own_steps
 from rlplan.profiles.sheets import load_log_sheet
 from rlplan.results.measurement import LoggedSteps, MeasuredRun, ResponseLengths
 from rlplan.trace import Trace
@@ -75,3 +75,29 @@ def test_responses_that_hold_what_environments_add_are_forecast_as_the_model_wro
     found, notes = own_steps(steps, work.mean_observations_tokens)
     assert (found.response_tokens, found.longest_response) == (own, longest_own)
     assert bool(notes) == (sheet == "verl")
+
+
+@pytest.mark.parametrize(
+    ("assumed", "most", "longest_of_all"),
+    [("as published", 600.0, 600), (None, 600.0, 1024), ("as published", None, 1024)],
+)
+def test_a_spread_that_is_only_taken_ends_where_the_log_has_the_longest(
+    assumed, most, longest_of_all
+):
+    """A limit of 1,024 tokens says little where the longest response that a log has is of 600."""
+    plan = split_plan()
+    lengths = Lognormal(mean=240.0, std=120.0, max=1024, assumed=assumed)
+    workload = replace(plan.job.workload, response_tokens=lengths)
+    plan = replace(plan, job=replace(plan.job, workload=workload))
+    steps = LoggedSteps(
+        sheet=load_log_sheet("verl"),
+        steps=1,
+        step_seconds=None,
+        stage_seconds=FrozenDict(),
+        prompt_tokens=None,
+        response_tokens=240.0,
+        longest_response=most,
+    )
+    found = at_logged_lengths(plan, steps).job.workload.response_tokens
+    assert longest(found) == longest_of_all
+    assert mean_length(found) == pytest.approx(240.0, rel=0.01)
