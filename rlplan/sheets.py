@@ -247,6 +247,23 @@ USUAL_KERNELS = KernelRates()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentKernels:
+    """Say what a layer of latent attention takes in a generation engine beside its products, norms and cache.
+
+    Attributes:
+        layer_seconds: Of kernels that write the cache, multiply with absorbed matrices, copy queries and outputs, and add up
+            what parts of the cache gave.
+        head_bytes: What decode steps move between these kernels for every head of a sequence.
+    """
+
+    layer_seconds: NonNegative
+    head_bytes: NonNegative
+
+
+NO_LATENT_KERNELS: Final = LatentKernels(layer_seconds=0.0, head_bytes=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
     """Say what the steps of a generation engine take beside its operators.
 
@@ -271,6 +288,10 @@ class StepCosts:
             every doubling of their number, where steps are launched kernel by kernel.
         adapter_launch_seconds: Host time to launch a layer's kernels for adapters, beside the layer's own, where steps
             are launched kernel by kernel.
+        cast_bytes: Bytes that a kernel of its own reads and writes for each input value of a product whose weights are
+            narrow; 0 where the kernels before quantise it.
+        latent: What latent attention takes beside its products, norms and cache, by a device's architecture; nothing of
+            those that are not named.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
         narrow_cache_rates: Bytes a second that decode attention with grouped heads reads at most where keys and values
@@ -290,6 +311,8 @@ class StepCosts:
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
     adapter_launch_seconds: NonNegative = 0.0
+    cast_bytes: NonNegative = 0.0
+    latent: FrozenDict[str, LatentKernels] = FrozenDict()
     cache_read_efficiency: NonNegative = 0.0
     narrow_cache_rates: FrozenDict[str, FrozenDict[int, Positive]] = FrozenDict()
     narrow_cache_seconds: NonNegative = 0.0
