@@ -22,9 +22,7 @@ from rlplan.models import (
     Batch,
     Collective,
     Elementwise,
-    Gemm,
     ModelArchitecture,
-    Operator,
     Operators,
     Scan,
     is_narrow,
@@ -33,7 +31,7 @@ from rlplan.models import (
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from rlplan.probing import UNEVEN, ModelPass, PassName
 from rlplan.profiles.tables.remembered import remembered
-from rlplan.sheets import NO_LATENT_KERNELS, EngineSheet, LatentKernels
+from rlplan.sheets import EngineSheet, LatentKernels
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
     Setting,
@@ -56,14 +54,13 @@ from rlplan.simulator.model import (
     kinds_of_stages,
     layer_operators,
     layer_parameters,
+    with_input_casts,
 )
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import held_by
 
 # The end of the names of all kinds of latent attention.
 LATENT_ATTENTION = "latent-attention"
-# Products whose weights and inputs keep 16 bits in an engine's narrow formats (DeepSeek-AI 2024, arXiv:2412.19437, section 3.3.1).
-WIDE_PRODUCTS = frozenset({"router"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,9 +588,9 @@ class EngineSteps:
 
     def _latent(self, kind: ModelArchitecture) -> LatentKernels:
         if not kind.attention.endswith(LATENT_ATTENTION):
-            return NO_LATENT_KERNELS
+            return LatentKernels()
         architecture = self.setting.device.sheet.architecture
-        return self.engine.steps.latent.get(architecture, NO_LATENT_KERNELS)
+        return self.engine.steps.latent.get(architecture, LatentKernels())
 
     @cached_property
     def _near(self) -> "EngineSteps":
@@ -623,22 +620,8 @@ class EngineSteps:
     def prices(self, operators: Operators, tokens: int) -> list[Estimate]:
         """Return what each operator of a layer takes but for those of attention, with what quantises their inputs."""
         if self.engine.steps.cast_bytes and is_narrow(self.setting.precision):
-            operators = tuple(self._with_casts(operators, tokens))
+            operators = with_input_casts(operators, tokens, self.engine.steps.cast_bytes)
         return self._prices(operators, self.setting)
-
-    def _with_casts(self, operators: Operators, tokens: int) -> Iterator[Operator]:
-        """Yield a layer's operators, each product behind the kernel that quantises its input.
-
-        Of experts' first products each token is quantised once, whatever experts it goes to; routers keep 16 bits.
-        """
-        for each in operators:
-            if isinstance(each, Gemm) and each.name not in WIDE_PRODUCTS:
-                rows = each.m * each.count
-                if each.count > 1 and each.matrices > 1:
-                    rows = min(rows, tokens)
-                num_bytes = round(rows * each.k * self.engine.steps.cast_bytes)
-                yield Elementwise(f"{each.name} cast", num_bytes)
-            yield each
 
     @remembered
     def embedding(self, tokens: int) -> Estimate:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Role
+from rlplan.job import Engines, OldLogProb, Role
 from rlplan.models import Precision
 from rlplan.plan import Plan
 from rlplan.planner.measured.framework_runs import (
@@ -148,12 +148,10 @@ def run_of(record: Record) -> PublishedRun:
     gpus, prompts, samples = (
         _whole(record[name]) or 0 for name in ("gpus", "prompts", "samples_per_prompt")
     )
-    forced = record["on_policy_ratio_forced"]
-    rounds = _rounds(record)
     return PublishedRun(
         framework=framework,
         engines=_engines(record, framework),
-        algorithm=_algorithm(record, rounds),
+        algorithm=_algorithm(record),
         model=record["model"],
         gpu=record["gpu"],
         gpus=gpus,
@@ -166,7 +164,7 @@ def run_of(record: Record) -> PublishedRun:
         rollout_gpus=_whole(record["rollout_gpus"]) or 0,
         prompts=prompts,
         samples=samples,
-        rounds=rounds,
+        rounds=_rounds(record),
         sequences_per_update=_whole(record["sequences_per_update"]) or prompts * samples,
         prompt_tokens=_prompts(record),
         response_tokens=_responses(record),
@@ -187,8 +185,8 @@ def run_of(record: Record) -> PublishedRun:
         rollout_precision=_narrow(record["precision"], trains=False),
         packs=_packs(record, framework),
         recomputes=_recomputes(record, framework),
-        old_log_prob="engine" if forced == "True" else overlap.old_log_prob,
-        compares_reference=bool(record["ref_s"]) or (framework.startswith(NEMO) and rounds == 1),
+        old_log_prob=_old_log_prob(record) or overlap.old_log_prob,
+        compares_reference=_compares(record, framework),
         has_critic=record["algorithm"].upper() == "PPO",
         offloads=_offloads(record, framework),
         last_stage_layers=_last_stage(record),
@@ -201,11 +199,20 @@ def _rounds(record: Record) -> float:
     return float(found[1]) if found else 1.0
 
 
-def _algorithm(record: Record, rounds: float) -> str:
+def _old_log_prob(record: Record) -> OldLogProb | None:
+    return "engine" if record["on_policy_ratio_forced"] == "True" else None
+
+
+def _compares(record: Record, framework: str) -> bool:
+    """Return whether a reference model is passed over; the sheet of DAPO has none, though NeMo-RL computes it there too."""
+    return bool(record["ref_s"]) or (framework.startswith(NEMO) and _rounds(record) == 1)
+
+
+def _algorithm(record: Record) -> str:
     """Return the algorithm's sheet; groups are sampled again where a row says how often."""
     if record["algorithm"].upper() == "PPO":
         return "ppo"
-    return "dapo" if rounds > 1 else "grpo"
+    return "dapo" if _rounds(record) > 1 else "grpo"
 
 
 def _engines(record: Record, framework: str) -> Engines:
