@@ -58,7 +58,8 @@ OLDER = {
     "nemo-rl": (("0.3", ("0.2", "0.3")), ("0.5", ("0.4", "0.5")), ("0.6", ("0.6",))),
     "skyrl": (("0.0", ("train-0.",)), ("0.2", ("0.1", "0.2"))),
 }
-NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
+WHOLE = ("gpus", "prompts", "samples_per_prompt")
+NEEDED = (*WHOLE, "mean_response")
 # Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.
 MEAN_PROMPT = 128.0
 HOST_ADAM = "the optimizer steps on the hosts, which plans of this table do not say"
@@ -145,9 +146,7 @@ def run_of(record: Record) -> PublishedRun:
             raise UnknownSettingError(f"{name.replace('_', ' ')}: not published")
     framework = _framework(record)
     overlap = overlap_of(record, load_framework(framework))
-    gpus, prompts, samples = (
-        _whole(record[name]) or 0 for name in ("gpus", "prompts", "samples_per_prompt")
-    )
+    gpus, prompts, samples = (_whole(record[name]) or 0 for name in WHOLE)
     return PublishedRun(
         framework=framework,
         engines=_engines(record, framework),
