@@ -7,7 +7,7 @@ attention in vLLM 0.24, from the first projection to the last, by heads of a ran
 are fitted by the absolute value of relative errors to every second number of heads on the first device, weights in bf16: the
 seconds in a layer of kernels that are not counted (writes to the cache, absorbed products, copies of queries and outputs, sums
 over splits of the cache), and the bytes between them for every head of a sequence. Errors are of the other numbers of heads, of
-weights in fp8, of the second device, and of prompts, to which nothing is fitted. It writes nothing: the constants stand in
+weights in fp8, of other devices, and of prompts, to which nothing is fitted. So for Hopper and for Blackwell. It writes nothing: the constants stand in
 `profiles/engines/vllm-0.11.yaml`.
 """
 
@@ -32,7 +32,7 @@ from rlplan.simulator.model import layer_operators
 from rlplan.simulator.placed import Site
 from rlplan.units import seconds_from_ms
 
-DEVICES = (("h100-80gb-sxm", "h100_sxm"), ("h200", "h200_sxm"))
+FAMILIES = ((("h100-80gb-sxm", "h100_sxm"), ("h200", "h200_sxm")), (("b200", "b200_sxm"),))
 FORMATS: tuple[tuple[str, Precision], ...] = (("bfloat16", "bf16"), ("fp8_block", "fp8"))
 FILE = "{}/mla/vllm/0.24.0/mla_{}_module_perf.parquet"
 MODEL, ENGINE, HEADS, LAYERS = "deepseek-v3", "vllm-0.15", 128, 61
@@ -134,10 +134,10 @@ def said(errors: np.ndarray) -> str:
     return f"{np.median(np.abs(errors)):.1%} median, {np.quantile(np.abs(errors), 0.9):.0%} p90, bias {np.median(errors):+.1%}"
 
 
-def main(folder: Path) -> None:
+def fit(folder: Path, devices: Sequence[tuple[str, str]]) -> None:
     """Fit on the first device, and print errors where nothing was fitted."""
     counts = [1, 2, 4, 8, 16, 32, 64, 128]
-    (device, name), _ = DEVICES
+    device, name = devices[0]
     path = folder / FILE.format(name, "generation")
     shown = [row for heads in counts[::2] for row in modules(path, device, heads, *FORMATS[0])]
     found = np.exp(
@@ -149,7 +149,7 @@ def main(folder: Path) -> None:
         ).x
     )
     print(f"layer_seconds {found[0]:.3g}, head_bytes {found[1]:.4g}: {len(shown)} modules")
-    for each, folder_name in DEVICES:
+    for each, folder_name in devices:
         path = folder / FILE.format(folder_name, "generation")
         for dtype, precision in FORMATS:
             held = counts[1::2] if (each, precision) == (device, "bf16") else counts
@@ -169,6 +169,12 @@ def main(folder: Path) -> None:
             print(
                 f"{each}, {precision}, prompts, {len(rows)} modules: {said(off(rows, 0, 0))}; now {said(off(rows, found[0], 0))}"
             )
+
+
+def main(folder: Path) -> None:
+    """Fit to devices of each architecture."""
+    for devices in FAMILIES:
+        fit(folder, devices)
 
 
 if __name__ == "__main__":

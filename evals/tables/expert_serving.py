@@ -32,12 +32,14 @@ def rows_of(record: Record) -> Iterator[Row]:
     gpus, requests = record["gpus"], record["dataset"]
     label = f"{record['engine']} {record['model']} on {gpus} {record['gpu']}, {record['precision']}, {requests}"
     seconds, kind = float(record["duration_s"]), f"{record['engine']} {record['gpu']}"
-    engine = next(
+    found = (
         sheet
         for (name, version), sheet in ENGINES.items()
         if record["engine"] == name and record["version"].startswith(version)
     )
+    engine = next(found, record["engine"])
     try:
+        load_engine(engine)
         load_device(record["gpu"])
         service = service_of(record)
     except UnknownNameError as error:
@@ -50,13 +52,15 @@ def service_of(record: Record) -> Service:
     """Return what a record measured.
 
     Raises:
-        UnknownNameError: No sheet is of its model.
+        UnknownNameError: No sheet is of its model, or its precision is not known.
     """
     count = int(record["requests"])
     talks = record["dataset"] == CONVERSATIONS
     precision = record["precision"]
+    if precision not in PRECISIONS:
+        raise UnknownNameError("precision", precision, PRECISIONS)
     most = int(record["max_running"] or MOST_RUNNING)
-    fraction = record["memory_fraction"]
+    fraction = record.get("memory_fraction", "")
     return Service(
         device=record["gpu"],
         model=load_model(record["model"]),

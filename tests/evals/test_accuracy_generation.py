@@ -119,8 +119,12 @@ def test_a_server_s_requests_run_so_many_at_a_time():
     assert (alone.share, alone.max_running) == (((230,) * 100, (218,) * 100), 1024)
 
 
-def test_a_server_of_an_unknown_model_is_skipped():
-    (row,) = SERVERS.rows([GLM | {"model": "glm-99"}])
-    assert "glm-99" in row.skipped
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("model", "glm-99"), ("engine", "engine-99"), ("gpu", "gpu-99"), ("precision", "mxfp4")],
+)
+def test_a_server_of_what_is_not_known_is_skipped(column, value):
+    (row,) = SERVERS.rows([GLM | {column: value}])
+    assert value in row.skipped
     (known,) = SERVERS.rows([GLM])
     assert known.measured_seconds == 103.11
