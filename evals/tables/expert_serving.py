@@ -64,7 +64,7 @@ def service_of(record: Record) -> Service:
     return Service(
         device=record["gpu"],
         model=load_model(record["model"]),
-        precision=precision,  # type: ignore[arg-type]
+        precision=precision,
         tp=int(record["tp"]),
         ep=int(record["ep"] or 1),
         requests=count,
@@ -73,7 +73,7 @@ def service_of(record: Record) -> Service:
         max_running=min(most, int(record["concurrency"] or most)),
         max_batched_tokens=int(record["max_batched_tokens"]),
         memory_fraction=float(fraction) if fraction else STATIC_FRACTION,
-        cache_value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,  # type: ignore[index]
+        cache_value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
         spread=CONVERSATIONS_SPREAD if talks else 0.0,
         longest_tokens=CONVERSATIONS_LONGEST if talks else 0,
     )
