@@ -222,6 +222,7 @@ class Collective:
         copies: Times that a row is in it, for ranks that may be the same.
         uneven: Its bytes over those of the mean rank.
         among: Experts of a layer where a row's follow one another; 0 where each lies anywhere.
+        rows: Of the mean rank, each counted once; 0 where they are no messages of their own.
     """
 
     name: str
@@ -231,6 +232,7 @@ class Collective:
     copies: int = 1
     uneven: float = 1.0
     among: int = 0
+    rows: int = 0
 
 
 Operator = Gemm | Attention | Scan | Elementwise | Collective

@@ -259,6 +259,19 @@ USUAL_KERNELS = KernelRates()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LatentKernels:
+    """Say what latent attention takes in an engine that generates, beside its products, norms and cache.
+
+    Attributes:
+        layer_seconds: Of kernels that write the cache, multiply with absorbed matrices and copy queries and outputs.
+        head_bytes: What decode steps move between them in a layer for every head of a sequence.
+    """
+
+    layer_seconds: NonNegative = 0.0
+    head_bytes: NonNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
     """Say what the steps of a generation engine take beside its operators.
 
@@ -281,14 +294,14 @@ class StepCosts:
             entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
-        adapter_launch_seconds: Host time to launch a layer's kernels for adapters, beside the layer's own, where steps
-            are launched kernel by kernel.
+        adapter_launch_seconds: Host time to launch a layer's kernels for adapters beside its own, where no graph holds them.
+        cast_bytes: Bytes that a kernel of its own moves for each input value of a product with narrow weights; 0 for none.
+        latent: What latent attention takes beside its products by a device's architecture; nothing on those not named.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
         narrow_cache_rates: Bytes a second that decode attention with grouped heads reads at most where keys and values
             have 8 bits, by a device's architecture and the size of a head; others are read as fast as 16 bits.
-        narrow_cache_seconds: Time in each layer of a step of the kernels that quantise queries, keys and values for such
-            a cache.
+        narrow_cache_seconds: Time in each layer of a step of kernels that quantise what such a cache is read by and holds.
     """
 
     seconds_per_sequence: NonNegative = 0.0
@@ -302,6 +315,8 @@ class StepCosts:
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
     adapter_launch_seconds: NonNegative = 0.0
+    cast_bytes: NonNegative = 0.0
+    latent: FrozenDict[str, LatentKernels] = FrozenDict()
     cache_read_efficiency: NonNegative = 0.0
     narrow_cache_rates: FrozenDict[str, FrozenDict[int, Positive]] = FrozenDict()
     narrow_cache_seconds: NonNegative = 0.0

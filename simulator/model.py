@@ -280,6 +280,10 @@ def _backward(operator: Operator) -> Operators:
     return (operator,)
 
 
+# Products whose weights and inputs keep 16 bits beside others in 8 (DeepSeek-AI 2024, arXiv:2412.19437, section 3.3.1).
+WIDE_PRODUCTS: Final = frozenset({"router"})
+
+
 def with_casts(forward: Operators, value_bytes: int, *, experts: bool = True) -> Operators:
     """Return a forward list in which kernels of their own quantise every product's input.
 
@@ -295,6 +299,26 @@ def with_casts(forward: Operators, value_bytes: int, *, experts: bool = True) ->
             values = operator.m * operator.k * operator.count
             num_bytes = values * (2 * value_bytes + NARROW_BYTES)
             found.append(Elementwise(f"{operator.name} cast", num_bytes, kernels=2))
+        found.append(operator)
+    return tuple(found)
+
+
+def with_input_casts(operators: Operators, tokens: int, cast_bytes: float) -> Operators:
+    """Return a layer's operators in an engine that generates, each product behind the kernel that quantises its input.
+
+    Of experts' first products each token is quantised once, whatever experts it goes to; routers keep 16 bits.
+
+    Args:
+        cast_bytes: Read and written for each value.
+    """
+    found: list[Operator] = []
+    for operator in operators:
+        if isinstance(operator, Gemm) and operator.name not in WIDE_PRODUCTS:
+            rows = operator.m * operator.count
+            if operator.count > 1 and operator.matrices > 1:
+                rows = min(rows, tokens)
+            num_bytes = round(rows * operator.k * cast_bytes)
+            found.append(Elementwise(f"{operator.name} cast", num_bytes))
         found.append(operator)
     return tuple(found)
 

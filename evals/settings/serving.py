@@ -1,10 +1,9 @@
 """Forecast an engine that has a replica's GPUs for itself and a queue of equal requests."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from rlplan.estimate import Estimate
-from rlplan.layout import ModelCut
 from rlplan.models import PRECISIONS, WIDE, KeptBatch, ModelArchitecture, Precision
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device
@@ -15,6 +14,7 @@ from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.generating import generated, limits_of
 from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
 from rlplan.simulator.generation.replica import ReplicaLimits
+from rlplan.simulator.generation.shares import Share
 from rlplan.simulator.memory.transition_memory import Room
 from rlplan.simulator.model import (
     cached_sequence,
@@ -23,6 +23,7 @@ from rlplan.simulator.model import (
     logits_bytes,
 )
 from rlplan.simulator.placed import Site, shard_of
+from rlplan.workload import Lognormal, sample_lengths
 
 # Replicas of these tables lie inside one node; the network plays no part.
 NO_NETWORK = 1e9
@@ -34,14 +35,25 @@ def device_facts(name: str) -> DeviceFacts:
     return DeviceFacts(load_device(name))
 
 
+COUNTS = ("tp", "ep", "copies", "requests", "prompt_tokens", "response_tokens", "max_running")
+# Lengths that are not alike are drawn once, the same on any machine.
+SEED = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Describe a measured service: one replica, and requests that all wait from the start.
+    """Describe a measured service: replicas of one engine, and requests that all wait from the start.
 
     Attributes:
         prompt_tokens: Of each request.
         response_tokens: Of each request.
         max_batched_tokens: Most tokens of a step; 0 is the engine's usual number.
+        ep: Ranks that share out whole experts; 1 cuts each over the ranks of `tp`.
+        copies: Replicas that share out the requests, and with `ep` the experts, as under data-parallel attention.
+        memory_fraction: Of a card for weights and cache; 0 is the engine's usual one.
+        cache_value_bytes: Of a value in the cache; 0 is that of the weights.
+        spread: Standard deviation of prompts and of responses over their mean (log-normal); 0 has all alike.
+        longest_tokens: Of a prompt with its response where they are not alike.
     """
 
     device: str
@@ -53,6 +65,12 @@ class Service:
     response_tokens: int
     max_running: int
     max_batched_tokens: int = 0
+    ep: int = 1
+    copies: int = 1
+    memory_fraction: float = 0.0
+    cache_value_bytes: int = 0
+    spread: float = 0.0
+    longest_tokens: int = 0
 
     def __post_init__(self) -> None:
         """Refuse what no engine was ever measured on; playing it would not end.
@@ -60,37 +78,67 @@ class Service:
         Raises:
             ValueError: Names the count.
         """
-        for name in ("tp", "requests", "prompt_tokens", "response_tokens", "max_running"):
+        for name in COUNTS:
             count = getattr(self, name)
             if not 1 <= count <= MOST_SEQUENCES:
                 raise ValueError(f"{name} of {count} is not between 1 and {MOST_SEQUENCES:,}")
+
+    @property
+    def layout(self) -> TaskPlan:
+        """Return the replicas' layout, on a pool without a name."""
+        whole = 1 if self.ep > 1 else None
+        return TaskPlan(pool="", tp=self.tp, dp=self.copies, ep=self.ep, expert_tp=whole)
+
+    @property
+    def value_bytes(self) -> int:
+        """Return the bytes of a value in the cache."""
+        return self.cache_value_bytes or PRECISIONS[self.precision].weight_bytes
+
+    @property
+    def most_tokens(self) -> int:
+        """Return the tokens of the longest prompt with its response."""
+        return self.longest_tokens or self.prompt_tokens + self.response_tokens
+
+    @property
+    def share(self) -> Share:
+        """Return the prompts and responses of the replica with most requests."""
+        count = -(-self.requests // self.copies)
+        if not self.spread:
+            return (self.prompt_tokens,) * count, (self.response_tokens,) * count
+        prompts, responses = (
+            sample_lengths(self._lengths(mean), count, SEED + at)
+            for at, mean in enumerate((self.prompt_tokens, self.response_tokens))
+        )
+        return prompts, responses
+
+    def _lengths(self, mean: int) -> Lognormal:
+        return Lognormal(mean=mean, std=self.spread * mean, max=self.most_tokens // 2)
 
 
 def serve(service: Service, engine: EngineSheet) -> Estimate:
     """Return the seconds from the first request to the last response."""
     device = device_facts(service.device)
-    per_node = max(service.tp, device.sheet.gpus_per_node)
-    layout = TaskPlan(pool="", tp=service.tp, engine=engine.name)
+    gpus = service.tp * service.copies
+    per_node = max(gpus, device.sheet.gpus_per_node)
     setting = setting_on(
-        layout,
+        replace(service.layout, engine=engine.name),
         engine,
         device,
-        Site(service.device, service.tp, per_node, NO_NETWORK),
+        Site(service.device, gpus, per_node, NO_NETWORK),
         service.precision,
+        cache_value_bytes=service.cache_value_bytes,
     )
     steps = engine_steps(ReplicaSetting(service.model, engine, setting))
-    count = service.requests
-    share = ((service.prompt_tokens,) * count, (service.response_tokens,) * count)
-    prefill, decode = generated(steps, limits(service, engine), share)
+    prefill, decode = generated(steps, limits(service, engine), service.share)
     return prefill + decode
 
 
 def limits(service: Service, engine: EngineSheet) -> ReplicaLimits:
     """Return how the engine batches these requests."""
     tokens = engine.kv_block_tokens
-    value_bytes = PRECISIONS[service.precision].weight_bytes
-    longest = service.prompt_tokens + service.response_tokens
-    token_bytes = cached_sequence(service.model, service.tp, 1, value_bytes, longest).token_bytes
+    token_bytes = cached_sequence(
+        service.model, service.tp, 1, service.value_bytes, service.most_tokens
+    ).token_bytes
     return limits_of(
         engine,
         service.max_running,
@@ -104,18 +152,18 @@ def cache_bytes(service: Service, engine: EngineSheet) -> float:
     sheet = load_device(service.device)
     room = Room(
         capacity_bytes=sheet.memory_bytes,
-        weights_bytes=round(weight_bytes(service.model, service.tp, service.precision)),
+        weights_bytes=round(weight_bytes(service.model, service.layout, service.precision)),
         working_bytes=sheet.reserved_bytes + round(_working_bytes(service, engine)),
         others_bytes=0.0,
         started_bytes=0.0,
     )
-    return float(room.cache_bytes(engine, engine.memory_fraction))
+    return float(room.cache_bytes(engine, service.memory_fraction or engine.memory_fraction))
 
 
-def weight_bytes(model: ModelArchitecture, tp: int, precision: Precision) -> float:
+def weight_bytes(model: ModelArchitecture, layout: TaskPlan, precision: Precision) -> float:
     """Return the bytes of a replica's weights on each GPU; fp8 leaves both ends in 16 bits."""
-    ends = -(-(model.embedding_parameters + model.head_parameters("lm")) // tp)
-    layers = largest_shard(model, "lm", ModelCut(tp=tp)) - ends
+    ends = -(-(model.embedding_parameters + model.head_parameters("lm")) // layout.tp)
+    layers = largest_shard(model, "lm", layout.cut) - ends
     return (
         layers * PRECISIONS[precision].weight_bytes
         + ends * PRECISIONS[WIDE[precision]].weight_bytes
@@ -125,9 +173,9 @@ def weight_bytes(model: ModelArchitecture, tp: int, precision: Precision) -> flo
 def _working_bytes(service: Service, engine: EngineSheet) -> float:
     """Return the bytes of one layer's activations and of all running sequences' logits."""
     tokens = service.max_batched_tokens or engine.max_batched_tokens
-    shard = shard_of(TaskPlan(pool="", tp=service.tp), service.precision, engine)
+    shard = shard_of(service.layout, service.precision, engine)
     batch = KeptBatch(shard, 1, tokens, engine.fused_attention)
     activations = layer_activation_bytes(service.model, batch, "none")
-    running = min(service.max_running, service.requests)
+    running = min(service.max_running, -(-service.requests // service.copies))
     logits = logits_bytes(service.model, service.tp, running, shard.value_bytes, backward=False)
     return activations + logits

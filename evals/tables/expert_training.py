@@ -31,11 +31,14 @@ VERSION = re.compile(r"\b(2\d\.\d\d)\b")
 FITTED_ON = "qwen3-30b-a3b"
 # A row of another model, by which a layer of experts is launched (profiles/engines/megatron-core-2025.yaml).
 FITTED_ROW = "zoo_qwen3-235b_tp4_ep8"
+# Rows by which each dispatcher over EFA posts rows (rlplan/dispatchers/uccl.py and deepep_efa.py).
+FITTED_DISPATCH = "_64_ep16_mb4_"
 BLIND = ("automodel", "aws")
 # Of the recompute column, where a table has its own word.
 WORDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
-# Dispatchers by words of a run's software; UCCL's kernels for EFA stand in for DeepEP's, call by call.
-NAMED = {"hybridep": "hybridep", "deepep": "deepep", "uccl": "deepep"}
+# Dispatchers by words of a run's software, the first that is in it.
+NAMED = {"uccl": "uccl", "nvshmem": "deepep-efa", "hybridep": "hybridep", "deepep": "deepep"}
+POSTED = {"uccl", "deepep-efa"}
 # Networks by words of a run's software.
 NETWORKS = {"efa": "efa"}
 # What AWS's campaign computes again where exchanges do not overlap: its script (awslabs/awsome-distributed-ai@95b939cd,
@@ -62,7 +65,9 @@ def iteration_of(record: Record) -> Iteration:
     run, note = _run(record, model, device)
     software = record["software"].lower()
     fitted = model.name == FITTED_ON and not any(word in software for word in BLIND)
-    fitted |= record.get("id") == FITTED_ROW
+    told = record.get("id") or ""
+    posted = _named_dispatcher(software) in POSTED and FITTED_DISPATCH in told
+    fitted |= told == FITTED_ROW or posted
     return Iteration(run=run, seconds=seconds, kind=kind, label=label, note=note, fitted=fitted)
 
 

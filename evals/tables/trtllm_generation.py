@@ -8,10 +8,10 @@ from rlplan.evals.settings.serving import Service, serve
 from rlplan.models import PRECISIONS, Precision
 from rlplan.parts import num_parameters
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
-from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.profiles.catalog import device_names, load_device, load_engine, load_model, model_names
 from rlplan.results.accuracy import Row
 
-ENGINE = "tensorrt-llm"
+ENGINE, ENGINE_1 = "tensorrt-llm", "tensorrt-llm-1"
 KEY = ("model", "gpu", "tp", "isl", "osl")
 COLUMNS = frozenset((*KEY, "precision", "num_requests", "output_tok_s"))
 
@@ -30,6 +30,9 @@ DEVICES = {
     "GH200-480GB": "gh200-480gb",
     "L40S": "l40s",
 }
+# Of the engine's column: enable_attention_dp, with which perf-overview runs mixtures of experts; their ep_size is not
+# published and taken for all GPUs.
+ATTENTION_BY_RANK = "attention DP"
 PRECISION: dict[str, Precision] = {"fp16": "fp16", "bf16": "bf16", "fp8": "fp8"}
 
 # trtllm-bench's rule for an engine's largest batch and tokens (TensorRT-LLM,
@@ -51,9 +54,24 @@ def rows_of(record: Record) -> Iterator[Row]:
     if reason := unknown(record):
         yield skipped_row(label, reason, kind=kind, measured_seconds=seconds)
         return
-    estimate = serve(service_of(record), load_engine(ENGINE))
-    fitted = fitted_on(row_key(record, KEY))
+    estimate = serve(service_of(record), load_engine(engine_of(record)))
+    fitted = engine_of(record) == ENGINE and fitted_on(row_key(record, KEY))
     yield forecast_row(label, seconds, estimate, kind=kind, fitted=fitted)
+
+
+def model_of(record: Record) -> str:
+    """Return the name of the sheet of a record's model, whether there is one or not."""
+    return MODELS.get(record["model"], record["model"])
+
+
+def device_of(record: Record) -> str:
+    """Return the name of the sheet of a record's GPU, whether there is one or not."""
+    return DEVICES.get(record["gpu"], record["gpu"])
+
+
+def engine_of(record: Record) -> str:
+    """Return the engine's sheet; tables that name none are of 0.17."""
+    return ENGINE_1 if "TensorRT-LLM 1" in record.get("engine", "") else ENGINE
 
 
 def measured_seconds(record: Record) -> float:
@@ -63,9 +81,9 @@ def measured_seconds(record: Record) -> float:
 
 def unknown(record: Record) -> str | None:
     """Return why a record cannot be forecast; None if it can."""
-    if record["model"] not in MODELS:
+    if model_of(record) not in model_names():
         return f"no sheet of model {record['model']}"
-    if record["gpu"] not in DEVICES:
+    if device_of(record) not in device_names():
         return f"no sheet of GPU {record['gpu']}"
     if record["precision"] not in PRECISION:
         return f"precision {record['precision']} is not modelled"
@@ -74,10 +92,11 @@ def unknown(record: Record) -> str | None:
 
 def service_of(record: Record) -> Service:
     """Return what a record measured."""
-    model, precision = load_model(MODELS[record["model"]]), PRECISION[record["precision"]]
-    device, tp = DEVICES[record["gpu"]], int(record["tp"])
+    model, precision = load_model(model_of(record)), PRECISION[record["precision"]]
+    device, tp = device_of(record), int(record["tp"])
     prompt, response = int(record["isl"]), int(record["osl"])
-    engine = load_engine(ENGINE)
+    engine = load_engine(engine_of(record))
+    by_rank = ATTENTION_BY_RANK in record.get("engine", "")
     value_bytes = PRECISIONS[precision].weight_bytes
     weights = num_parameters(model) * value_bytes
     free = engine.memory_fraction * (load_device(device).memory_bytes * tp - weights)
@@ -89,7 +108,9 @@ def service_of(record: Record) -> Service:
         device=device,
         model=model,
         precision=precision,
-        tp=tp,
+        tp=1 if by_rank else tp,
+        ep=tp if by_rank else 1,
+        copies=tp if by_rank else 1,
         requests=int(record["num_requests"]),
         prompt_tokens=prompt,
         response_tokens=response,

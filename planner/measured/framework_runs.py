@@ -11,7 +11,16 @@ from rlplan.dataflow import tasks_of
 from rlplan.errors import nearest_name
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
-from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, OldLogProb, Rewards, Role
+from rlplan.job import (
+    DynamicSampling,
+    Engines,
+    Hyperparameters,
+    Job,
+    NodeGroup,
+    OldLogProb,
+    Rewards,
+    Role,
+)
 from rlplan.models import Precision
 from rlplan.plan import (
     BATCH_AHEAD_MODE,
@@ -65,6 +74,7 @@ class PublishedRun:
             weights.
         staleness: Updates that weights may be old, in parts of a step, where generation never stops.
         in_flight: What becomes of responses under way when weights come.
+        rounds: Batches of the step's prompts that are generated, where groups of equal rewards are sampled again.
         sequences_per_update: The optimizer's batch.
         rollout_running: Sequences that a replica decodes at a time, at most.
         micro_batch, log_prob_micro_batch: Sequences of a micro-batch; where sequences are packed, as many of
@@ -91,6 +101,7 @@ class PublishedRun:
     in_flight: InFlight = "drain"
     prompts: int
     samples: int
+    rounds: float = 1.0
     sequences_per_update: int
     prompt_tokens: Lengths
     response_tokens: Lengths
@@ -188,6 +199,11 @@ def _job(run: PublishedRun, model: str, device: str) -> Job:
             NodeGroup(gpu=device, gpus_per_node=per_node, nodes=max(1, run.gpus // per_node)),
         ),
         rewards=Rewards(function="exact_match"),
+        dynamic_sampling=(
+            DynamicSampling(expected_rounds=run.rounds)
+            if load_algorithm(run.algorithm).resamples
+            else None
+        ),
         hyperparameters=Hyperparameters(
             kl_coefficient=KL_COEFFICIENT if run.compares_reference else 0.0
         ),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Final, Literal, NamedTuple
 
+from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import OneOf
 from rlplan.plug_ins import PlugIns
 
@@ -69,6 +70,9 @@ class Dispatcher:
         network_efficiency, link_efficiency: With `node`, the shares of the rates of a node's network and of its links
             that are reached; otherwise those of collectives hold.
         fixed_seconds: Of an empty dispatch or combine, added to what collectives have.
+        row_seconds: Of each row that a rank sends over the network, by a device's architecture: where a processor posts every
+            row, these pass one after another however short they are; nothing of architectures that are not named.
+        instead: Dispatchers that take its place over a kind of network on which its own kernels do not run, by that kind.
         permutation_rate: Rate of permuting tokens into the order of experts, relative to the device's elementwise
             kernels in that engine; None takes the engine's.
     """
@@ -78,19 +82,28 @@ class Dispatcher:
     network_efficiency: float = 1.0
     link_efficiency: float = 1.0
     fixed_seconds: float = 0.0
+    row_seconds: FrozenDict[str, float] = FrozenDict()
+    instead: FrozenDict[str, str] = FrozenDict()
     permutation_rate: float | None = None
 
     def seconds(
-        self, row_bytes: float, reach: Reach, link_rate: float, network_rate: float
+        self,
+        row_bytes: float,
+        reach: Reach,
+        link_rate: float,
+        network_rate: float,
+        posted_seconds: float = 0.0,
     ) -> float:
         """Return the seconds of a dispatch with one copy to each node, forwarded inside the node to each rank.
 
         Args:
             row_bytes: Of all tokens of a rank, each counted once.
             link_rate, network_rate: Bytes per second of a rank's links and of its share of the network's cards.
+            posted_seconds: Of one copy of all rows, which the network takes at least.
         """
         link = row_bytes * reach.link_copies / (link_rate * self.link_efficiency)
-        network = row_bytes * reach.network_copies / (network_rate * self.network_efficiency)
+        each = max(row_bytes / (network_rate * self.network_efficiency), posted_seconds)
+        network = reach.network_copies * each
         power = OVERLAP_EXPONENT
         return float((link**power + network**power) ** (1 / power)) + self.fixed_seconds
 
@@ -118,4 +131,13 @@ def neighbouring(places: int, chosen: int, experts: int) -> float:
 DISPATCHERS = PlugIns[Dispatcher](
     __name__, __path__, kind="dispatcher of experts' tokens", attribute="DISPATCHER"
 )
+
+
+def dispatcher_over(name: str, network: str | None) -> Dispatcher:
+    """Return the dispatcher that brings tokens to experts over a kind of network, where that of a name is asked for."""
+    named = DISPATCHERS.load(name)
+    other = named.instead.get(network) if network is not None else None
+    return named if other is None else DISPATCHERS.load(other)
+
+
 DispatcherName = Annotated[str, OneOf(DISPATCHERS.names)]

@@ -121,7 +121,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
         arriving = round(sorted_bytes * uneven)
         among = experts if shard.experts_in_turn else 0
         exchange = (
-            Collective("expert exchange", "all_to_all", arriving, "ep", top_k, uneven, among),
+            Collective("expert exchange", "all_to_all", arriving, "ep", top_k, uneven, among, own),
         )
     before: Operators = (Gemm("router", tokens, model.hidden_size, experts + details.idle_experts),)
     behind: Operators = ()

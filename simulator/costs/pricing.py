@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeVar
 
-from rlplan.dispatchers import DEFAULT_DISPATCHER, DISPATCHERS, Dispatcher, Reach
+from rlplan.dispatchers import DEFAULT_DISPATCHER, DISPATCHERS, Dispatcher, Reach, dispatcher_over
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.job import USUAL_TRAINER, WHOLE_STEP, Captured
@@ -702,11 +702,12 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
     kind, num_bytes = operator.kind, operator.num_bytes
     if operator.group == "ep" and kind == "all_to_all":
         # All wait for the rank that gets most; whose tokens are gathered by all, each gets them all.
-        dispatcher = DISPATCHERS.load(setting.dispatcher)
+        dispatcher = dispatcher_over(setting.dispatcher, setting.site.network)
         row_bytes = num_bytes / operator.copies
         if dispatcher.copies == "node":
             reach = Reach(ranks, per_node, operator.copies, operator.among)
-            return _copied(setting, dispatcher, row_bytes, reach)
+            rows = operator.rows * operator.uneven
+            return _copied(setting, dispatcher, row_bytes, rows, reach)
         if dispatcher.copies == "all":
             kind, num_bytes = "all_gather", row_bytes / operator.uneven * ranks
     seconds = setting.collective(kind, num_bytes, ranks, per_node=per_node)
@@ -719,11 +720,14 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
     return seconds
 
 
-def _copied(setting: Setting, dispatcher: Dispatcher, row_bytes: float, reach: Reach) -> Estimate:
+def _copied(
+    setting: Setting, dispatcher: Dispatcher, row_bytes: float, rows: float, reach: Reach
+) -> Estimate:
     """Price a dispatch of a copy for each node, with a site's factor on the link that takes longer."""
     device = setting.device
     links = device.sheet.intra_node_bytes_per_second * setting.kernels.link_rate
     network = setting.site.inter_node_bytes_per_second * setting.kernels.network_rate
-    seconds = dispatcher.seconds(row_bytes, reach, links, network)
+    posted = rows * dispatcher.row_seconds.get(device.sheet.architecture, 0.0)
+    seconds = dispatcher.seconds(row_bytes, reach, links, network, posted)
     seconds *= device.link_factor("inter-node" if reach.nodes > 1 else "intra-node")
     return Estimate(seconds, seconds * DISPATCH_SPREAD, Source.FITTED)

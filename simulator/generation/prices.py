@@ -25,12 +25,13 @@ from rlplan.models import (
     ModelArchitecture,
     Operators,
     Scan,
+    is_narrow,
     layer_kinds,
 )
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from rlplan.probing import UNEVEN, ModelPass, PassName
 from rlplan.profiles.tables.remembered import remembered
-from rlplan.sheets import EngineSheet
+from rlplan.sheets import EngineSheet, LatentKernels
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
     Setting,
@@ -53,9 +54,13 @@ from rlplan.simulator.model import (
     kinds_of_stages,
     layer_operators,
     layer_parameters,
+    with_input_casts,
 )
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import held_by
+
+# The end of the names of all kinds of latent attention.
+LATENT_ATTENTION = "latent-attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,9 +564,23 @@ class EngineSteps:
         tokens, shard = max(1, tokens), self.setting.shard
         gap = Estimate(self.setting.kernels.layer_gap_seconds, 0.0, Source.FITTED)
         near = self._near
-        layers = [(near.layer(kind, tokens) + gap) * n for kind, n in self.dense_layers if n]
+        layers = [
+            (near.layer(kind, tokens) + gap + self._beside_products(kind)) * n
+            for kind, n in self.dense_layers
+            if n
+        ]
         num_bytes = tokens * self.model.handed_size * shard.value_bytes
         return total([*layers, near.embedding(tokens), self.setting.send(num_bytes)])
+
+    def _beside_products(self, kind: ModelArchitecture) -> Estimate:
+        """Return what kernels of latent attention take in a layer beside its products, norms and cache."""
+        return Estimate(self._latent(kind).layer_seconds, 0.0, Source.FITTED)
+
+    def _latent(self, kind: ModelArchitecture) -> LatentKernels:
+        if not kind.attention.endswith(LATENT_ATTENTION):
+            return LatentKernels()
+        architecture = self.setting.device.sheet.architecture
+        return self.engine.steps.latent.get(architecture, LatentKernels())
 
     @cached_property
     def _near(self) -> "EngineSteps":
@@ -586,7 +605,13 @@ class EngineSteps:
     def _part(self, part: ModelArchitecture, tokens: int) -> list[Estimate]:
         """Return what each operator of a kind of one part takes."""
         setting, batch = self.setting, _one_each(tokens)
-        return self._prices(layer_operators(part, setting.shard, batch, setting.adapter), setting)
+        return self.prices(layer_operators(part, setting.shard, batch, setting.adapter), tokens)
+
+    def prices(self, operators: Operators, tokens: int) -> list[Estimate]:
+        """Return what each operator of a layer takes but for those of attention, with what quantises their inputs."""
+        if self.engine.steps.cast_bytes and is_narrow(self.setting.precision):
+            operators = with_input_casts(operators, tokens, self.engine.steps.cast_bytes)
+        return self._prices(operators, self.setting)
 
     @remembered
     def embedding(self, tokens: int) -> Estimate:
@@ -620,7 +645,9 @@ class EngineSteps:
         def reading(kind: ModelArchitecture) -> Estimate:
             num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
             fastest, quantised = self._narrow_cache(kind, value_bytes)
-            return Estimate(num_bytes / min(rate, fastest) + quantised, 0.0, Source.FITTED)
+            between = running * -(-kind.num_heads // tp) * self._latent(kind).head_bytes
+            moved = between / device.sheet.memory_bytes_per_second
+            return Estimate(num_bytes / min(rate, fastest) + quantised + moved, 0.0, Source.FITTED)
 
         def core(kind: ModelArchitecture) -> Estimate:
             # States are read and written whole for every sequence.

@@ -2,6 +2,8 @@
 
 import pytest
 
+from rlplan.evals.tables.expert_serving import READER as SERVERS
+from rlplan.evals.tables.expert_serving import service_of as expert_service_of
 from rlplan.evals.tables.lmdeploy_generation_a100 import READER as TURBOMIND
 from rlplan.evals.tables.trtllm_generation import READER as TENSORRT
 from rlplan.evals.tables.trtllm_generation import service_of
@@ -65,3 +67,64 @@ def test_what_is_not_known_is_skipped_with_the_reason(column, value, reason):
 def test_unknown_precision_of_turbomind_is_skipped():
     (row,) = TURBOMIND.rows([INTERN | {"dtype": "w4"}])
     assert row.skipped == "precision w4 is not modelled"
+
+
+SCOUT = {
+    "model": "llama-4-scout",
+    "gpu": "h200",
+    "precision": "fp8",
+    "tp": "4",
+    "isl": "128",
+    "osl": "2048",
+    "num_requests": "3000",
+    "output_tok_s": "34316",
+    "engine": "TensorRT-LLM 1.0 trtllm-bench, PyTorch backend, attention DP and EP for MoE",
+}
+GLM = {
+    "engine": "vllm",
+    "version": "0.11.0",
+    "model": "glm-4.6",
+    "gpu": "h200",
+    "gpus": "8",
+    "precision": "fp8",
+    "tp": "8",
+    "ep": "1",
+    "dataset": "sharegpt",
+    "requests": "100",
+    "concurrency": "4",
+    "input_tokens": "22992",
+    "output_tokens": "21794",
+    "duration_s": "103.11",
+    "memory_fraction": "0.9",
+    "max_running": "1024",
+    "max_batched_tokens": "8192",
+}
+
+
+def test_ranks_with_attention_of_their_own_share_out_requests_and_experts():
+    service = service_of(SCOUT)
+    assert (service.tp, service.copies, service.ep) == (1, 4, 4)
+    assert [len(lengths) for lengths in service.share] == [750, 750]
+    (row,) = TENSORRT.rows([SCOUT])
+    assert (row.fitted, row.skipped) == (False, None)
+
+
+def test_a_server_s_requests_run_so_many_at_a_time():
+    service = expert_service_of(GLM)
+    assert (service.max_running, service.cache_value_bytes) == (4, 2)
+    prompts, responses = service.share
+    assert max(prompts) <= 1024
+    assert sum(responses) / 100 == pytest.approx(218, rel=0.2)
+    alone = expert_service_of(GLM | {"dataset": "2000/100", "concurrency": ""})
+    assert (alone.share, alone.max_running) == (((230,) * 100, (218,) * 100), 1024)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("model", "glm-99"), ("engine", "engine-99"), ("gpu", "gpu-99"), ("precision", "mxfp4")],
+)
+def test_a_server_of_what_is_not_known_is_skipped(column, value):
+    (row,) = SERVERS.rows([GLM | {column: value}])
+    assert value in row.skipped
+    (known,) = SERVERS.rows([GLM])
+    assert known.measured_seconds == 103.11

@@ -245,3 +245,14 @@ def test_versions_of_nemo_rl_lead_to_the_sheet_of_their_day(version, sheet):
 def test_a_trainer_without_a_sheet_of_a_version_has_its_framework_s_own():
     record = {**RECORDS[NEMO_8B], "trainer": "fsdp2", "version": "v0.6.0"}
     assert rl_steps.run_of(record).framework == "nemo-rl-dtensor"
+
+
+def test_groups_that_are_sampled_again_and_eager_engines_are_read_from_notes():
+    notes = "rounds of 3 x 64 prompts (batch_multiplier 3); enforce_eager"
+    record = {**RECORDS[NEMO_8B], "algorithm": "DAPO", "notes": notes}
+    run = rl_steps.run_of(record)
+    job = job_of(run)
+    assert (run.rounds, job.dynamic_sampling.expected_rounds) == (3, 3)
+    assert job.engines.generate == "vllm-0.11-eager"
+    usual = rl_steps.run_of(RECORDS[NEMO_8B])
+    assert (usual.rounds, job_of(usual).dynamic_sampling) == (1, None)

@@ -11,10 +11,11 @@ from dataclasses import replace
 from rlplan.calibration import NO_CALIBRATION, STAGE_TASKS, Calibration
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Role
+from rlplan.job import Engines, OldLogProb, Role
 from rlplan.models import Precision
 from rlplan.plan import Plan
 from rlplan.planner.measured.framework_runs import (
+    FRAMEWORKS_OWN,
     PublishedRun,
     UnknownSettingError,
     device_sheet,
@@ -24,7 +25,7 @@ from rlplan.planner.measured.framework_runs import (
     plan_of,
 )
 from rlplan.planner.measured.rows import Record, TableReader, estimate_of, forecast_row, skipped_row
-from rlplan.profiles.catalog import load_model
+from rlplan.profiles.catalog import engine_names, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework, sheet_names
 from rlplan.results.accuracy import Row, StageSeconds
@@ -57,11 +58,14 @@ OLDER = {
     "nemo-rl": (("0.3", ("0.2", "0.3")), ("0.5", ("0.4", "0.5")), ("0.6", ("0.6",))),
     "skyrl": (("0.0", ("train-0.",)), ("0.2", ("0.1", "0.2"))),
 }
-NEEDED = ("gpus", "prompts", "samples_per_prompt", "mean_response")
+WHOLE = ("gpus", "prompts", "samples_per_prompt")
+NEEDED = (*WHOLE, "mean_response")
 # Where a step's sheet of lengths has no prompts: those of the mathematics sets that most rows train on.
 MEAN_PROMPT = 128.0
 HOST_ADAM = "the optimizer steps on the hosts, which plans of this table do not say"
 NEMO = "nemo-rl"
+ROUNDS = r"rounds of (\d+(?:\.\d+)?) x"  # in a row's notes, of its prompts
+EAGER = "-eager"
 MICRO_BATCH = r"micro_batch: (?:train )?(\d+)"  # in a row's notes
 # verl's examples with long responses pack by tokens (use_dynamic_bsz in its scripts of one_step_off, fully_async
 # and V1), so that is taken where a row has neither a micro-batch nor a budget.
@@ -142,13 +146,11 @@ def run_of(record: Record) -> PublishedRun:
             raise UnknownSettingError(f"{name.replace('_', ' ')}: not published")
     framework = _framework(record)
     overlap = overlap_of(record, load_framework(framework))
-    gpus, prompts, samples = (
-        _whole(record[name]) or 0 for name in ("gpus", "prompts", "samples_per_prompt")
-    )
-    forced = record["on_policy_ratio_forced"]
+    gpus, prompts, samples = (_whole(record[name]) or 0 for name in WHOLE)
     return PublishedRun(
         framework=framework,
-        algorithm="ppo" if record["algorithm"].upper() == "PPO" else "grpo",
+        engines=_engines(record, framework),
+        algorithm=_algorithm(record),
         model=record["model"],
         gpu=record["gpu"],
         gpus=gpus,
@@ -161,6 +163,7 @@ def run_of(record: Record) -> PublishedRun:
         rollout_gpus=_whole(record["rollout_gpus"]) or 0,
         prompts=prompts,
         samples=samples,
+        rounds=_rounds(record),
         sequences_per_update=_whole(record["sequences_per_update"]) or prompts * samples,
         prompt_tokens=_prompts(record),
         response_tokens=_responses(record),
@@ -181,12 +184,42 @@ def run_of(record: Record) -> PublishedRun:
         rollout_precision=_narrow(record["precision"], trains=False),
         packs=_packs(record, framework),
         recomputes=_recomputes(record, framework),
-        old_log_prob="engine" if forced == "True" else overlap.old_log_prob,
-        compares_reference=bool(record["ref_s"]) or framework.startswith(NEMO),
+        old_log_prob=_old_log_prob(record) or overlap.old_log_prob,
+        compares_reference=_compares(record, framework),
         has_critic=record["algorithm"].upper() == "PPO",
         offloads=_offloads(record, framework),
         last_stage_layers=_last_stage(record),
     )
+
+
+def _rounds(record: Record) -> float:
+    """Return how many times a step's prompts are generated, as a row's notes say it."""
+    found = re.search(ROUNDS, record["notes"])
+    return float(found[1]) if found else 1.0
+
+
+def _old_log_prob(record: Record) -> OldLogProb | None:
+    return "engine" if record["on_policy_ratio_forced"] == "True" else None
+
+
+def _compares(record: Record, framework: str) -> bool:
+    """Return whether a reference model is passed over; the sheet of DAPO has none, though NeMo-RL computes it there too."""
+    return bool(record["ref_s"]) or (framework.startswith(NEMO) and _rounds(record) == 1)
+
+
+def _algorithm(record: Record) -> str:
+    """Return the algorithm's sheet; groups are sampled again where a row says how often."""
+    if record["algorithm"].upper() == "PPO":
+        return "ppo"
+    return "dapo" if _rounds(record) > 1 else "grpo"
+
+
+def _engines(record: Record, framework: str) -> Engines:
+    """Return the engines that are not the framework's own: without graphs where a row's notes say so."""
+    usual = load_framework(framework).engines.generate
+    eager = f"{usual}{EAGER}"
+    says = "enforce_eager" in record["notes"] and eager in engine_names()
+    return Engines(generate=eager) if says else FRAMEWORKS_OWN
 
 
 def _packs(record: Record, framework: str) -> bool:

@@ -1,0 +1,90 @@
+"""Mixtures of experts behind the servers of vLLM and SGLang: all requests at the start, or so many at a time."""
+
+from collections.abc import Iterator
+
+from rlplan.errors import UnknownNameError
+from rlplan.evals.settings.serving import Service, serve
+from rlplan.models import PRECISIONS, WIDE
+from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
+from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.results.accuracy import Row
+
+COLUMNS = frozenset(
+    ("engine", "version", "model", "gpu", "gpus", "precision", "tp", "ep", "dataset", "requests",
+     "concurrency", "input_tokens", "output_tokens", "duration_s", "max_running", "max_batched_tokens")
+)  # fmt: skip
+# Sheets by an engine and the first words of its version; a server hands its tokens on to another process.
+ENGINES = {
+    ("vllm", "0.11"): "vllm-0.11-server",
+    ("vllm", ""): "vllm-0.15",
+    ("sglang", ""): "sglang-0.5",
+}
+# The set of conversations that vLLM's benchmark draws from, prompts up to 1,024 tokens and 2,048 with their response
+# (benchmarks/datasets.py, is_valid_sequence). Its lengths' spread over their mean: an engineering assumption.
+CONVERSATIONS, CONVERSATIONS_SPREAD, CONVERSATIONS_LONGEST = "sharegpt", 1.1, 2048
+# SGLang's own where a row has none: max_running_requests is 2,048 at least, and what a card holds decides
+# (server_args.py and model_runner.py of 0.5), mem_fraction_static some 0.87 of cards of 80 GB and more.
+MOST_RUNNING, STATIC_FRACTION = 2048, 0.87
+
+
+def rows_of(record: Record) -> Iterator[Row]:
+    """Yield the row of a record."""
+    gpus, requests = record["gpus"], record["dataset"]
+    label = f"{record['engine']} {record['model']} on {gpus} {record['gpu']}, {record['precision']}, {requests}"
+    seconds, kind = float(record["duration_s"]), f"{record['engine']} {record['gpu']}"
+    found = (
+        sheet
+        for (name, version), sheet in ENGINES.items()
+        if record["engine"] == name and record["version"].startswith(version)
+    )
+    engine = next(found, record["engine"])
+    try:
+        load_engine(engine)
+        load_device(record["gpu"])
+        service = service_of(record)
+    except UnknownNameError as error:
+        yield skipped_row(label, str(error), kind=kind, measured_seconds=seconds)
+        return
+    yield forecast_row(label, seconds, serve(service, load_engine(engine)), kind=kind)
+
+
+def service_of(record: Record) -> Service:
+    """Return what a record measured.
+
+    Raises:
+        UnknownNameError: No sheet is of its model, or its precision is not known.
+    """
+    count = int(record["requests"])
+    talks = record["dataset"] == CONVERSATIONS
+    precision = record["precision"]
+    if precision not in PRECISIONS:
+        raise UnknownNameError("precision", precision, PRECISIONS)
+    most = int(record["max_running"] or MOST_RUNNING)
+    fraction = record.get("memory_fraction", "")
+    return Service(
+        device=record["gpu"],
+        model=load_model(record["model"]),
+        precision=precision,
+        tp=int(record["tp"]),
+        ep=int(record["ep"] or 1),
+        requests=count,
+        prompt_tokens=round(int(record["input_tokens"]) / count),
+        response_tokens=round(int(record["output_tokens"]) / count),
+        max_running=min(most, int(record["concurrency"] or most)),
+        max_batched_tokens=int(record["max_batched_tokens"]),
+        memory_fraction=float(fraction) if fraction else STATIC_FRACTION,
+        cache_value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
+        spread=CONVERSATIONS_SPREAD if talks else 0.0,
+        longest_tokens=CONVERSATIONS_LONGEST if talks else 0,
+    )
+
+
+READER = TableReader(
+    about=(
+        "Seconds to serve all requests by the server of vLLM or SGLang, one replica, requests all at once or so many at a "
+        "time. Given: model, GPU, precision, TP, EP, mean lengths, requests, the engine's limits; the spread of "
+        "conversations' lengths is assumed."
+    ),
+    columns=COLUMNS,
+    rows_of=rows_of,
+)
