@@ -25,7 +25,7 @@ from rlplan.planner.configs.environments import (
     with_turns_said,
 )
 from rlplan.planner.configs.frameworks import load_part
-from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.models import model_of, own_name
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue, scalar
@@ -41,7 +41,7 @@ from rlplan.planner.configs.reading.settings import (
 )
 from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
 from rlplan.planner.configs.reading.versions import set_version
-from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual, usual_prompt_tokens
+from rlplan.planner.configs.run import Means, Run, Work, draft_of, job_of, unusual
 from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.profiles.sheets import nearest_models
@@ -66,7 +66,9 @@ MOST_MISSING = 20
 # How alike the names of a model that is not known and of one that is are, of which one is an example for the other.
 LIKELY = 0.75
 # Numbers that an example may be where the framework's default does not go with what is said.
-OTHER_EXAMPLES = (4, 2, 1, 16, 6, 3)
+OTHER_EXAMPLES = (8, 4, 2, 1, 16, 6, 3)
+# A known model for sequences that are longer than the usual example has positions.
+LONG_EXAMPLE_MODEL = "Qwen/Qwen3-4B-Instruct-2507"
 # A mean response that an example names.
 USUAL_RESPONSE = 256
 # How many keys a note names.
@@ -238,19 +240,15 @@ def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Im
         FileError: The configuration cannot be read, or a key that matters cannot be imported; it is named.
     """
     settings = settings_of(framework, words, options)
-    try:
-        run = _run_of(settings)
-    except MissingValueError as first:
-        missing, others = _all_missing(settings, first)
-        if others is not None:
-            sheets = _sheets_of(others, settings, options)
-            missing += _missing_beside(others, settings, options, sheets)
-        raise _missing_values(missing, settings) from None
-    return imported_run(settings, run, options)
+    return imported_run(settings, run_of(settings, options), options)
 
 
-def run_of(settings: Settings) -> Run:
+def run_of(settings: Settings, options: ImportOptions | None = None) -> Run:
     """Return what a configuration trains, and how, as its framework reads it.
+
+    Args:
+        options: With them, models that no sheet is of and a missing mean response are named beside the values that
+            nothing says; None where nobody asks for a job.
 
     Raises:
         MissingPartError: Its configurations are not read.
@@ -260,7 +258,11 @@ def run_of(settings: Settings) -> Run:
     try:
         return _run_of(settings)
     except MissingValueError as first:
-        raise _missing_values(_all_missing(settings, first)[0], settings) from None
+        missing, others = _all_missing(settings, first)
+        if options is not None and others is not None:
+            sheets = _sheets_of(others, settings, options)
+            missing += _missing_beside(others, settings, options, sheets)
+        raise _missing_values(missing, settings) from None
 
 
 def _run_of(settings: Settings) -> Run:
@@ -333,12 +335,12 @@ def _missing_beside(
     Args:
         sheets: As `_sheets_of` has them.
     """
-    found = dict[str, MissingValueError]()
+    found = dict[str, list[Role]]()
     for role, (named, sheet) in sheets.items():
-        if sheet is None and named not in found:
-            found[named] = _unknown_model(role, named, run, settings)
+        if sheet is None:
+            found.setdefault(named, []).append(role)
     most = run.work.max_response or run.work.max_total or 0
-    missing = [*found.values()]
+    missing = [_unknown_model(roles, named, run, settings) for named, roles in found.items()]
     if options.mean_response is None:
         example = str(max(1, min(USUAL_RESPONSE, most // 2)))
         missing.append(
@@ -352,23 +354,40 @@ def _missing_beside(
     return missing
 
 
-def _unknown_model(role: Role, named: str, run: Run, settings: Settings) -> MissingValueError:
-    """Return the error of a model that no sheet is of."""
-    nearest = nearest_models(Path(named).name.lower())
-    alike = get_close_matches(Path(named).name.lower(), nearest[:1], cutoff=LIKELY)
-    key = run.model_keys[role]
+def _unknown_model(
+    roles: Sequence[Role], named: str, run: Run, settings: Settings
+) -> MissingValueError:
+    """Return the error of a model that no sheet is of, and that has these roles."""
+    folder = own_name(named).lower()
+    nearest = nearest_models(folder)
+    alike = get_close_matches(folder, nearest[:1], cutoff=LIKELY)
+    example = _example_model((*alike, EXAMPLE_MODEL, *nearest), run.work)
+    key = run.model_keys[roles[0]]
     given = settings.flat.get(key)
-    prefix = "" if role == "actor" or named == run.models["actor"] else f"{role}="
+    of_actor = "actor" in roles or named == run.models["actor"]
+    prefixes = ("",) if of_actor else tuple(f"{role}=" for role in roles)
     return MissingValueError(
         settings.file if given is None else given.where,
         f"no sheet is of the model {named}; name a known one by --model",
-        options=("--model", f"{prefix}{alike[0] if alike else EXAMPLE_MODEL}"),
+        options=tuple(word for each in prefixes for word in ("--model", f"{each}{example}")),
         field=key if given is None else given.older or key,
         value=None if given is None else given.value,
         allowed="a Hugging Face id of a known model or of the local cache, or a folder with its config.json",
         nearest=nearest[0] if nearest else None,
         others=nearest[1:],
     )
+
+
+def _example_model(names: Sequence[str], work: Work) -> str:
+    """Return the first of some known models with positions for the longest prompt and response; the first where none has."""
+    longest = work.max_total or (work.max_prompt or 0) + (work.max_response or 0)
+    known = {name: model_of(name) for name in (*names, LONG_EXAMPLE_MODEL)}
+    fitting = (
+        name
+        for name, sheet in known.items()
+        if sheet in model_names() and load_model(sheet).max_positions >= longest
+    )
+    return next(fitting, names[0])
 
 
 def settings_of(framework: str, words: Iterable[str], options: ImportOptions) -> Settings:
@@ -544,7 +563,7 @@ def imported_run(
     job = replace(job, speculation=speculation_of(settings), kv_offload=offload)
     resolved = _resolved(job, settings, run)
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
-    guesses = (*settings.guesses, *_guesses(run, settings, options, resolved), *assumed)
+    guesses = (*settings.guesses, *_guesses(run, settings, options, job, resolved), *assumed)
     return Imported(
         job=job,
         resolved=resolved,
@@ -692,8 +711,10 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     yield from _older_names(settings)
 
 
-def _guesses(run: Run, settings: Settings, options: ImportOptions, resolved: Job) -> Iterator[str]:
-    """Yield what was assumed of the amount of work, which no configuration says."""
+def _guesses(
+    run: Run, settings: Settings, options: ImportOptions, job: Job, resolved: Job
+) -> Iterator[str]:
+    """Yield what was assumed of the amount of work of a job, which no configuration says."""
     yield from run.guesses
     model = settings.sheet.settings.get(MODEL)
     if model is not None and model.default is not None and not settings.is_given(MODEL):
@@ -702,7 +723,8 @@ def _guesses(run: Run, settings: Settings, options: ImportOptions, resolved: Job
         yield TURNS_NOTE
     if options.mean_prompt is None:
         image = run.work.image_tokens
-        mean = usual_prompt_tokens(run.work.max_prompt or run.work.max_total or 1, image)
+        prompts = job.workload.prompt_tokens
+        mean = prompts if isinstance(prompts, int) else round(prompts.mean)
         held = f", with an image of {image} tokens" if 0 < image <= mean else ""
         yield f"prompts of {mean} tokens on average, as in mathematics{held}; say --mean-prompt"
     yield from _image_guesses(resolved)

@@ -1,6 +1,7 @@
 """Sheets of models by what tables and configurations call them."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +19,8 @@ OTHER_MODELS: Final = frozenset(
 STORED: Final = ("bf16", "fp8", "fp16", "dequantized", "sft", "mixture")
 # Folders of a checkpoint, which stand inside the one that is named after its model.
 CHECKPOINT: Final = re.compile(
-    r"(global_?|check_?point-?)?(step|iter)?[_-]?\d*([_-]?(merged|hf))?|actor|hugging_?face|hf|weights|latest"
+    r"(global_?|check_?point-?)?(step|iter|epoch)?[_-]?\d*([_-]?(merged|hf))?"
+    r"|(actor|final|best|last)([_-]?(model|ckpt|checkpoint|hf))?|hugging_?face|hf|weights|latest|v\d+-\d{8}-\d{6}"
 )
 # What converters write behind a model's name (slime's and Megatron's), and sizes that a name need not tell.
 CONVERTED: Final = re.compile(r"[_-](torch_dist|mcore|megatron|dcp)$", re.IGNORECASE)
@@ -78,8 +80,7 @@ def model_of(named: str) -> str | None:
     path = Path(named).expanduser()
     if (path / CONFIG_JSON).is_file() or (path.suffix == ".json" and path.is_file()):
         return str(path)
-    parts = [part for part in path.parts if not CHECKPOINT.fullmatch(part)]
-    last = CONVERTED.sub("", parts[-1] if parts else path.name)
+    last = CONVERTED.sub("", own_name(named))
     plain = "-".join(word for word in last.split("-") if word.lower() not in STORED)
     for name in (named, last, plain, SIZES.sub("", plain)):
         known = canonical_name("models", name)
@@ -88,12 +89,23 @@ def model_of(named: str) -> str | None:
     cached = cached_config(named)
     if cached is not None:
         return str(cached)
-    return _named_in_part(plain) if plain else None
+    if not plain:
+        return None
+    found = _named_in_part(plain.split("-"))
+    # Folders join words by underscores as well: `Qwen2.5-Coder-3B_lemmas_sft`.
+    return found or (_named_in_part(re.split("[-_]", plain)) if "_" in plain else None)
 
 
-def _named_in_part(named: str) -> str | None:
+def own_name(named: str) -> str:
+    """Return the last part of an id or path that is no folder inside a model's own: that in which checkpoints lie."""
+    path = Path(named).expanduser()
+    parts = [part for part in path.parts if not CHECKPOINT.fullmatch(part)]
+    return parts[-1] if parts else path.name
+
+
+def _named_in_part(words: Sequence[str]) -> str | None:
     """Return the sheet that some words of a name mean; the others say how it was tuned, and for what."""
-    words = named.lower().split("-")
+    words = [word.lower() for word in words]
     found = _led_by(words)
     later = (_led_by(words[start:]) for start in range(1, len(words)))
     return found or next((sheet for sheet in later if sheet is not None), None)

@@ -21,6 +21,7 @@ SHEET = load_config_sheet("nemo-rl")
 # Keys of its configurations whose names its users, or the programs behind it, choose.
 FREE = (
     "env.nemo_gym.*",
+    "env.penguin.*",
     "on_policy_distillation.non_colocated_teachers.default_teacher_cfg.megatron_cfg_overrides.*",
     "on_policy_distillation.non_colocated_teachers.teacher_overrides.*",
     "on_policy_distillation.teacher_model_by_agent_name.*",
