@@ -25,7 +25,7 @@ from rlplan.planner.configs.environments import (
     with_turns_said,
 )
 from rlplan.planner.configs.frameworks import load_part
-from rlplan.planner.configs.models import model_of, own_name
+from rlplan.planner.configs.models import example_for, model_of, notes_of_names, own_name
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue, scalar
@@ -41,10 +41,11 @@ from rlplan.planner.configs.reading.settings import (
 )
 from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
 from rlplan.planner.configs.reading.versions import set_version
-from rlplan.planner.configs.run import Means, Run, Work, draft_of, job_of, unusual
+from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual
 from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.profiles.sheets import nearest_models
+from rlplan.workload import Logged, longest
 
 CONFIG_NAME = "--config-name"
 # Keys that name files of all others.
@@ -67,8 +68,6 @@ MOST_MISSING = 20
 LIKELY = 0.75
 # Numbers that an example may be where the framework's default does not go with what is said.
 OTHER_EXAMPLES = (8, 4, 2, 1, 16, 6, 3)
-# A known model for sequences that are longer than the usual example has positions.
-LONG_EXAMPLE_MODEL = "Qwen/Qwen3-4B-Instruct-2507"
 # A mean response that an example names.
 USUAL_RESPONSE = 256
 # How many keys a note names.
@@ -361,7 +360,9 @@ def _unknown_model(
     folder = own_name(named).lower()
     nearest = nearest_models(folder)
     alike = get_close_matches(folder, nearest[:1], cutoff=LIKELY)
-    example = _example_model((*alike, EXAMPLE_MODEL, *nearest), run.work)
+    work = run.work
+    tokens = work.max_total or (work.max_prompt or 0) + (work.max_response or 0)
+    example = example_for((*alike, EXAMPLE_MODEL, *nearest), tokens)
     key = run.model_keys[roles[0]]
     given = settings.flat.get(key)
     of_actor = "actor" in roles or named == run.models["actor"]
@@ -376,18 +377,6 @@ def _unknown_model(
         nearest=nearest[0] if nearest else None,
         others=nearest[1:],
     )
-
-
-def _example_model(names: Sequence[str], work: Work) -> str:
-    """Return the first of some known models with positions for the longest prompt and response; the first where none has."""
-    longest = work.max_total or (work.max_prompt or 0) + (work.max_response or 0)
-    known = {name: model_of(name) for name in (*names, LONG_EXAMPLE_MODEL)}
-    fitting = (
-        name
-        for name, sheet in known.items()
-        if sheet in model_names() and load_model(sheet).max_positions >= longest
-    )
-    return next(fitting, names[0])
 
 
 def settings_of(framework: str, words: Iterable[str], options: ImportOptions) -> Settings:
@@ -571,7 +560,13 @@ def imported_run(
         keys=keys,
         settings=settings,
         run=run,
-        notes=(*_notes(run, settings, keys), *_expert_notes(resolved), *beside.notes, *guesses),
+        notes=(
+            *_notes(run, settings, keys),
+            *notes_of_names(sheets.values()),
+            *_expert_notes(resolved),
+            *beside.notes,
+            *guesses,
+        ),
         guesses=guesses,
     )
 
@@ -724,7 +719,7 @@ def _guesses(
     if options.mean_prompt is None:
         image = run.work.image_tokens
         prompts = job.workload.prompt_tokens
-        mean = prompts if isinstance(prompts, int) else round(prompts.mean)
+        mean = round(prompts.mean) if isinstance(prompts, Logged) else longest(prompts)
         held = f", with an image of {image} tokens" if 0 < image <= mean else ""
         yield f"prompts of {mean} tokens on average, as in mathematics{held}; say --mean-prompt"
     yield from _image_guesses(resolved)

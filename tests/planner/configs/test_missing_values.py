@@ -7,6 +7,7 @@ import pytest
 
 from rlplan.errors import FileError, MissingValueError, MissingValuesError
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import Role
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.settings import Settings
@@ -300,6 +301,8 @@ def test_a_model_of_two_roles_is_told_for_both():
         imported("openrlhf", words, options)
     given = caught.value.options[1::2]
     assert given == ("critic=Qwen/Qwen2.5-7B-Instruct", "reward=Qwen/Qwen2.5-7B-Instruct")
-    models = FrozenDict(tuple(each.split("=")) for each in given)
+    models: FrozenDict[Role, str] = FrozenDict(
+        critic="Qwen/Qwen2.5-7B-Instruct", reward="Qwen/Qwen2.5-7B-Instruct"
+    )
     found = imported("openrlhf", words, replace(options, models=models))
     assert found.job.models["reward"] == found.job.models["critic"] == "qwen2.5-7b"

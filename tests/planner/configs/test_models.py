@@ -2,7 +2,7 @@
 
 import pytest
 
-from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.models import model_of, notes_of_names
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,16 @@ def test_a_model_has_the_sheet_of_its_sizes(named, sheet):
 def test_a_smaller_or_wider_model_of_a_series_is_not_taken_for_it(named):
     assert model_of("meituan-longcat/LongCat-Flash-Thinking-2601") == "longcat-flash"
     assert model_of(f"meituan-longcat/{named}") is None
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ("Qwen/Qwen2.5-7B-Instruct", ()),
+        ("/models/qwen2_5-7b-instruct", ()),
+        ("google/medgemma-27b-it", ()),  # an id that a sheet lists
+        ("out/Qwen3-8B_rl/actor_hf", ("out/Qwen3-8B_rl/actor_hf is taken for qwen3-8b, by its name; --model says another",)),
+    ],
+)  # fmt: skip
+def test_a_model_that_is_known_by_words_of_its_name_alone_is_said(named, said):
+    assert tuple(notes_of_names([(named, model_of(named))])) == said
