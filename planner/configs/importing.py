@@ -553,6 +553,7 @@ def imported_run(
     resolved = _resolved(job, settings, run)
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
     guesses = (*settings.guesses, *_guesses(run, settings, options, job, resolved), *assumed)
+    named = (*notes_of_names(sheets.values()), *_expert_notes(resolved))
     return Imported(
         job=job,
         resolved=resolved,
@@ -560,13 +561,7 @@ def imported_run(
         keys=keys,
         settings=settings,
         run=run,
-        notes=(
-            *_notes(run, settings, keys),
-            *notes_of_names(sheets.values()),
-            *_expert_notes(resolved),
-            *beside.notes,
-            *guesses,
-        ),
+        notes=(*_notes(run, settings, keys), *named, *beside.notes, *guesses),
         guesses=guesses,
     )
 

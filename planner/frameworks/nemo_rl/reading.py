@@ -401,8 +401,10 @@ def _gradients(own: RoleSettings) -> TrainingPrecision | None:
     Megatron-Core keeps them as they are reduced (distributed/param_and_grad_buffer.py), and copies them to fp32 unless its
     optimizer is aware of precisions (optimizer/distrib_optimizer.py, `decoupled_grad`).
     """
-    reads = own.role not in ONLY_READ and own.on("precision_aware")
-    return "bf16" if reads and own.value("reduces_in_fp32") is False else None
+    if own.role in ONLY_READ or own.settings.word("precision") != "bf16":
+        return None
+    reduced_so = own.value("reduces_in_fp32") is False
+    return "bf16" if reduced_so and own.on("precision_aware") else None
 
 
 def _logit_way(settings: Settings, trainer: str) -> str | None:

@@ -65,6 +65,9 @@ def test_an_exported_recipe_has_them_too(tmp_path):
     recipe = tmp_path / "grpo.yaml"
     recipe.write_text(RECIPE.format(aware="true", reduces="false"), encoding="utf-8")
     plan, _ = planned(recipe)
+    # What products make in fp32 is reduced in it.
+    whole = imported("nemo-rl", [str(recipe), "policy.precision=float32"], OPTIONS)
+    assert whole.job.trainers is None or whole.job.trainers["actor"].gradients is None
     again = tmp_path / "exported.yaml"
     again.write_text(exported(plan, "nemo-rl").text, encoding="utf-8")
     assert planned(again)[0].job.trainer("actor").gradients == "bf16"
