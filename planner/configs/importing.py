@@ -553,7 +553,6 @@ def imported_run(
     resolved = _resolved(job, settings, run)
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
     guesses = (*settings.guesses, *_guesses(run, settings, options, job, resolved), *assumed)
-    named = (*notes_of_names(sheets.values()), *_expert_notes(resolved))
     return Imported(
         job=job,
         resolved=resolved,
@@ -561,7 +560,7 @@ def imported_run(
         keys=keys,
         settings=settings,
         run=run,
-        notes=(*_notes(run, settings, keys), *named, *beside.notes, *guesses),
+        notes=(*_notes(run, settings, keys, sheets, resolved), *beside.notes, *guesses),
         guesses=guesses,
     )
 
@@ -687,7 +686,13 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
     }
 
 
-def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
+def _notes(
+    run: Run,
+    settings: Settings,
+    keys: Keys,
+    sheets: Mapping[Role, tuple[str, str | None]],
+    resolved: Job,
+) -> Iterator[str]:
     for key in settings.has("defaults: *"):
         yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
     yield from _of_fork(settings, keys)
@@ -699,6 +704,8 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     yield from _of_taken(settings, keys)
     yield from run.notes
     yield from _older_names(settings)
+    yield from notes_of_names(sheets.values())
+    yield from _expert_notes(resolved)
 
 
 def _guesses(
