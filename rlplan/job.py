@@ -464,6 +464,8 @@ class TrainerOptions:
     Attributes:
         weights: Format in which weights are kept; with it go gradients and optimizer states where nothing
             keeps a master copy. None takes the engine's own.
+        gradients: Format in which gradients are accumulated and reduced, as Megatron does in that of its products
+            (`grad_reduce_in_fp32` off) where its optimizer reads them so; None takes that which goes with the weights.
         logits: Name of a way in the engine's sheet (`memory.logit_ways`) in which log-probabilities and
             entropies are made; None takes the framework's or engine's usual one.
         logit_chunk_tokens: Tokens whose logits that way works on at a time; None takes the sheet's.
@@ -497,6 +499,7 @@ class TrainerOptions:
     """
 
     weights: TrainingPrecision | None = None
+    gradients: TrainingPrecision | None = None
     logits: str | None = None
     logit_chunk_tokens: AtLeastOne | None = None
     optimizer: OptimizerKind = "adam"

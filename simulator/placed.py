@@ -342,6 +342,8 @@ class PlacedTask:
             kept = ALONE[self.options.weights]
         else:
             kept = PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
+        if self.options.gradients is not None:
+            kept = replace(kept, gradient_bytes=ALONE[self.options.gradients].gradient_bytes)
         if self.options.optimizer == "kahan-bf16":
             return replace(kept, optimizer_bytes=KAHAN_BYTES + kept.master_bytes)
         return kept

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from math import lcm
 from typing import Any, Final, Literal
 
-from rlplan.errors import FileError, UserError
+from rlplan.errors import FileError, MissingValueError, MissingValuesError, UserError
 from rlplan.files.writing import plain
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
@@ -229,12 +229,14 @@ def check_config(framework: str, words: Iterable[str], options: ImportOptions) -
     settings.used.clear()  # what only rules read is in no job
     run = None
     try:
-        run = run_of(settings)
+        run = run_of(settings, options)
         found = imported_run(settings, run, options)
         facts = load_facts(found.resolved)
         plan = complete(found.draft, found.resolved, facts, settings.file)
     except FileError as error:
-        told = any(each.stops or settings.taken_as for each in broken)
+        # A value that nothing says is to be said, with the command that says it, unless a run stops whatever it is.
+        unsaid = isinstance(error, MissingValueError | MissingValuesError)
+        told = any(each.stops or (settings.taken_as and not unsaid) for each in broken)
         if error.file.startswith("--") or not told:
             raise error if run is None else in_keys(error, settings, run) from None
         laid_out = None if run is None else relaxed(settings, run, options)

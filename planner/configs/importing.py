@@ -25,7 +25,7 @@ from rlplan.planner.configs.environments import (
     with_turns_said,
 )
 from rlplan.planner.configs.frameworks import load_part
-from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.models import example_for, model_of, notes_of_names, own_name
 from rlplan.planner.configs.prefilling import prefill_of
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
@@ -42,10 +42,11 @@ from rlplan.planner.configs.reading.settings import (
 )
 from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
 from rlplan.planner.configs.reading.versions import set_version
-from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual, usual_prompt_tokens
+from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual
 from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.profiles.sheets import nearest_models
+from rlplan.workload import Logged, longest
 
 CONFIG_NAME = "--config-name"
 # Keys that name files of all others.
@@ -67,7 +68,7 @@ MOST_MISSING = 20
 # How alike the names of a model that is not known and of one that is are, of which one is an example for the other.
 LIKELY = 0.75
 # Numbers that an example may be where the framework's default does not go with what is said.
-OTHER_EXAMPLES = (4, 2, 1, 16, 6, 3)
+OTHER_EXAMPLES = (8, 4, 2, 1, 16, 6, 3)
 # A mean response that an example names.
 USUAL_RESPONSE = 256
 # How many keys a note names.
@@ -239,19 +240,15 @@ def imported(framework: str, words: Iterable[str], options: ImportOptions) -> Im
         FileError: The configuration cannot be read, or a key that matters cannot be imported; it is named.
     """
     settings = settings_of(framework, words, options)
-    try:
-        run = _run_of(settings)
-    except MissingValueError as first:
-        missing, others = _all_missing(settings, first)
-        if others is not None:
-            sheets = _sheets_of(others, settings, options)
-            missing += _missing_beside(others, settings, options, sheets)
-        raise _missing_values(missing, settings) from None
-    return imported_run(settings, run, options)
+    return imported_run(settings, run_of(settings, options), options)
 
 
-def run_of(settings: Settings) -> Run:
+def run_of(settings: Settings, options: ImportOptions | None = None) -> Run:
     """Return what a configuration trains, and how, as its framework reads it.
+
+    Args:
+        options: With them, models that no sheet is of and a missing mean response are named beside the values that
+            nothing says; None where nobody asks for a job.
 
     Raises:
         MissingPartError: Its configurations are not read.
@@ -261,7 +258,11 @@ def run_of(settings: Settings) -> Run:
     try:
         return _run_of(settings)
     except MissingValueError as first:
-        raise _missing_values(_all_missing(settings, first)[0], settings) from None
+        missing, others = _all_missing(settings, first)
+        if options is not None and others is not None:
+            sheets = _sheets_of(others, settings, options)
+            missing += _missing_beside(others, settings, options, sheets)
+        raise _missing_values(missing, settings) from None
 
 
 def _run_of(settings: Settings) -> Run:
@@ -334,12 +335,12 @@ def _missing_beside(
     Args:
         sheets: As `_sheets_of` has them.
     """
-    found = dict[str, MissingValueError]()
+    found = dict[str, list[Role]]()
     for role, (named, sheet) in sheets.items():
-        if sheet is None and named not in found:
-            found[named] = _unknown_model(role, named, run, settings)
+        if sheet is None:
+            found.setdefault(named, []).append(role)
     most = run.work.max_response or run.work.max_total or 0
-    missing = [*found.values()]
+    missing = [_unknown_model(roles, named, run, settings) for named, roles in found.items()]
     if options.mean_response is None:
         example = str(max(1, min(USUAL_RESPONSE, most // 2)))
         missing.append(
@@ -353,17 +354,24 @@ def _missing_beside(
     return missing
 
 
-def _unknown_model(role: Role, named: str, run: Run, settings: Settings) -> MissingValueError:
-    """Return the error of a model that no sheet is of."""
-    nearest = nearest_models(Path(named).name.lower())
-    alike = get_close_matches(Path(named).name.lower(), nearest[:1], cutoff=LIKELY)
-    key = run.model_keys[role]
+def _unknown_model(
+    roles: Sequence[Role], named: str, run: Run, settings: Settings
+) -> MissingValueError:
+    """Return the error of a model that no sheet is of, and that has these roles."""
+    folder = own_name(named).lower()
+    nearest = nearest_models(folder)
+    alike = get_close_matches(folder, nearest[:1], cutoff=LIKELY)
+    work = run.work
+    tokens = work.max_total or (work.max_prompt or 0) + (work.max_response or 0)
+    example = example_for((*alike, EXAMPLE_MODEL, *nearest), tokens)
+    key = run.model_keys[roles[0]]
     given = settings.flat.get(key)
-    prefix = "" if role == "actor" or named == run.models["actor"] else f"{role}="
+    of_actor = "actor" in roles or named == run.models["actor"]
+    prefixes = ("",) if of_actor else tuple(f"{role}=" for role in roles)
     return MissingValueError(
         settings.file if given is None else given.where,
         f"no sheet is of the model {named}; name a known one by --model",
-        options=("--model", f"{prefix}{alike[0] if alike else EXAMPLE_MODEL}"),
+        options=tuple(word for each in prefixes for word in ("--model", f"{each}{example}")),
         field=key if given is None else given.older or key,
         value=None if given is None else given.value,
         allowed="a Hugging Face id of a known model or of the local cache, or a folder with its config.json",
@@ -541,7 +549,7 @@ def imported_run(
     )
     resolved = _resolved(job, settings, run)
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)
-    guesses = (*settings.guesses, *_guesses(run, settings, options, resolved), *assumed)
+    guesses = (*settings.guesses, *_guesses(run, settings, options, job, resolved), *assumed)
     return Imported(
         job=job,
         resolved=resolved,
@@ -549,7 +557,7 @@ def imported_run(
         keys=keys,
         settings=settings,
         run=run,
-        notes=(*_notes(run, settings, keys), *_expert_notes(resolved), *beside.notes, *guesses),
+        notes=(*_notes(run, settings, keys, sheets, resolved), *beside.notes, *guesses),
         guesses=guesses,
     )
 
@@ -693,7 +701,13 @@ def _positions(models: Mapping[Role, str], settings: Settings) -> dict[Role, Mod
     }
 
 
-def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
+def _notes(
+    run: Run,
+    settings: Settings,
+    keys: Keys,
+    sheets: Mapping[Role, tuple[str, str | None]],
+    resolved: Job,
+) -> Iterator[str]:
     for key in settings.has("defaults: *"):
         yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
     yield from _of_fork(settings, keys)
@@ -705,10 +719,14 @@ def _notes(run: Run, settings: Settings, keys: Keys) -> Iterator[str]:
     yield from _of_taken(settings, keys)
     yield from run.notes
     yield from _older_names(settings)
+    yield from notes_of_names(sheets.values())
+    yield from _expert_notes(resolved)
 
 
-def _guesses(run: Run, settings: Settings, options: ImportOptions, resolved: Job) -> Iterator[str]:
-    """Yield what was assumed of the amount of work, which no configuration says."""
+def _guesses(
+    run: Run, settings: Settings, options: ImportOptions, job: Job, resolved: Job
+) -> Iterator[str]:
+    """Yield what was assumed of the amount of work of a job, which no configuration says."""
     yield from run.guesses
     model = settings.sheet.settings.get(MODEL)
     if model is not None and model.default is not None and not settings.is_given(MODEL):
@@ -717,7 +735,8 @@ def _guesses(run: Run, settings: Settings, options: ImportOptions, resolved: Job
         yield TURNS_NOTE
     if options.mean_prompt is None:
         image = run.work.image_tokens
-        mean = usual_prompt_tokens(run.work.max_prompt or run.work.max_total or 1, image)
+        prompts = job.workload.prompt_tokens
+        mean = round(prompts.mean) if isinstance(prompts, Logged) else longest(prompts)
         held = f", with an image of {image} tokens" if 0 < image <= mean else ""
         yield f"prompts of {mean} tokens on average, as in mathematics{held}; say --mean-prompt"
     yield from _image_guesses(resolved)

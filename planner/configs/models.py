@@ -1,11 +1,12 @@
 """Sheets of models by what tables and configurations call them."""
 
 import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from rlplan.models import ModelArchitecture
-from rlplan.profiles.catalog import model_names
+from rlplan.profiles.catalog import load_model, model_names
 from rlplan.profiles.jobs.config.reading import cached_config
 from rlplan.profiles.sheets import canonical_name
 
@@ -18,12 +19,15 @@ OTHER_MODELS: Final = frozenset(
 STORED: Final = ("bf16", "fp8", "fp16", "dequantized", "sft", "mixture")
 # Folders of a checkpoint, which stand inside the one that is named after its model.
 CHECKPOINT: Final = re.compile(
-    r"(global_?|check_?point-?)?(step|iter)?[_-]?\d*([_-]?(merged|hf))?|actor|hugging_?face|hf|weights|latest"
+    r"(global_?|check_?point-?)?(step|iter|epoch)?[_-]?\d*([_-]?(merged|hf))?"
+    r"|(actor|final|best|last)([_-]?(model|ckpt|checkpoint|hf))?|hugging_?face|hf|weights|latest|v\d+-\d{8}-\d{6}"
 )
 # What converters write behind a model's name (slime's and Megatron's), and sizes that a name need not tell.
 CONVERTED: Final = re.compile(r"[_-](torch_dist|mcore|megatron|dcp)$", re.IGNORECASE)
 SIZES: Final = re.compile(r"(-\d+(\.\d+)?[bt])?-a\d+(\.\d+)?b$", re.IGNORECASE)
 CONFIG_JSON: Final = "config.json"
+# A known model for sequences that are longer than other examples have positions.
+LONG_EXAMPLE: Final = "Qwen/Qwen3-4B-Instruct-2507"
 # Families whose models call their tower of images `visual` in Transformers (`modeling_qwen2_vl.py`, `modeling_glm4v.py` and
 # so on); others call it `vision_tower`, `vision_model` or otherwise (Gemma, Llama 4, Mistral, InternVL).
 VISUAL: Final = frozenset(
@@ -75,25 +79,71 @@ def model_of(named: str) -> str | None:
 
     None where neither is known. An id that no sheet lists may be one of Hugging Face's cache on this machine.
     """
+    return _named_outright(named) or _named_in_part(named)
+
+
+def notes_of_names(sheets: Iterable[tuple[str, str | None]]) -> Iterator[str]:
+    """Yield a note for each model whose sheet is that of some words of its name, as of a fine-tune or a folder of one's own.
+
+    Args:
+        sheets: What models are called, and their sheets.
+    """
+    for named, sheet in dict.fromkeys(sheets):
+        if sheet in model_names() and _named_outright(named) is None:
+            yield f"{named} is taken for {sheet}, by its name; --model says another"
+
+
+def example_for(names: Sequence[str], tokens: int) -> str:
+    """Return the first of some known models with positions for so many tokens; the first where none has."""
+    known = {name: model_of(name) for name in (*names, LONG_EXAMPLE)}
+    fitting = (
+        name
+        for name, sheet in known.items()
+        if sheet in model_names() and load_model(sheet).max_positions >= tokens
+    )
+    return next(fitting, names[0])
+
+
+def _plain_name(named: str) -> tuple[str, str]:
+    """Return what a model's own folder or id is called: without converters' ends, and without how it is stored."""
+    last = CONVERTED.sub("", own_name(named))
+    return last, "-".join(word for word in last.split("-") if word.lower() not in STORED)
+
+
+def _named_outright(named: str) -> str | None:
+    """Return the sheet of a model by its whole name, or the path of its own config.json; None where neither is known."""
     path = Path(named).expanduser()
     if (path / CONFIG_JSON).is_file() or (path.suffix == ".json" and path.is_file()):
         return str(path)
-    parts = [part for part in path.parts if not CHECKPOINT.fullmatch(part)]
-    last = CONVERTED.sub("", parts[-1] if parts else path.name)
-    plain = "-".join(word for word in last.split("-") if word.lower() not in STORED)
+    last, plain = _plain_name(named)
     for name in (named, last, plain, SIZES.sub("", plain)):
         known = canonical_name("models", name)
         if known in model_names():
             return known
     cached = cached_config(named)
-    if cached is not None:
-        return str(cached)
-    return _named_in_part(plain) if plain else None
+    return None if cached is None else str(cached)
 
 
 def _named_in_part(named: str) -> str | None:
-    """Return the sheet that some words of a name mean; the others say how it was tuned, and for what."""
-    words = named.lower().split("-")
+    """Return the sheet that some words of a name mean; the others say how it was tuned, and for what.
+
+    Folders join words by underscores as well: `Qwen2.5-Coder-3B_lemmas_sft`.
+    """
+    plain = _plain_name(named)[1]
+    found = _led_anywhere(plain.split("-"))
+    return found or (_led_anywhere(re.split("[-_]", plain)) if "_" in plain else None)
+
+
+def own_name(named: str) -> str:
+    """Return the last part of an id or path that is no folder inside a model's own: that in which checkpoints lie."""
+    path = Path(named).expanduser()
+    parts = [part for part in path.parts if not CHECKPOINT.fullmatch(part)]
+    return parts[-1] if parts else path.name
+
+
+def _led_anywhere(words: Sequence[str]) -> str | None:
+    """Return the sheet that some words mean, wherever they begin."""
+    words = [word.lower() for word in words]
     found = _led_by(words)
     later = (_led_by(words[start:]) for start in range(1, len(words)))
     return found or next((sheet for sheet in later if sheet is not None), None)

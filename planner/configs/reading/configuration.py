@@ -585,7 +585,8 @@ def _of_start(
         flat = arguments_of(sheet, words, file)
         flat, doubts = composed(sheet, start.name, words, folder, flat)
     else:
-        flat, doubts = _over_file(sheet, words, folder, arguments_of(sheet, words, file))
+        flat = arguments_of(sheet, words, file)
+        flat, doubts = _over_file(sheet, words, folder, flat, start.folder)
     settings = Settings(sheet, flat, file, start.name, gaps, doubts=doubts)
     settings.is_partial = any(each.where.endswith(NOT_THERE) for each in flat.values())
     settings.guesses = tuple(_assumed_values(sheet, flat, doubts))
@@ -723,12 +724,11 @@ def _check_arguments(
 
 
 def _over_file(
-    sheet: ConfigSheet, words: list[Text], folder: Path, arguments: Flat
+    sheet: ConfigSheet, words: list[Text], folder: Path, arguments: Flat, beside: Path
 ) -> tuple[Flat, dict[str, str]]:
     """Return a command line's arguments over the values of the YAML file that it names, and what of that is not known.
 
-    Where the file is not at hand, what is known of the framework's own stands for it; for another one without the models
-    that it names.
+    Hydra looks beside the started program. Where it is not at hand, the framework's own stands for it, without its models.
 
     Raises:
         FileError: It is not known which file that is, or it is not at hand and nothing stands for it.
@@ -746,7 +746,7 @@ def _over_file(
         problem = f"cannot be evaluated: {named.gaps[0]}"
         raise FileError(named.value, problem, field=field, allowed=allowed)
     bases = (Path(), folder, *above(folder))
-    for wanted in (named.value, Path(named.value).name):
+    for wanted in (named.value, str(beside / named.value), Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():
                 return renamed(read_inherited(path, arguments), sheet.older), {}

@@ -16,6 +16,8 @@ EMPTY: tuple[object, ...] = (None, "", [], {})
 # What settings are called that name a model, and one that an example names.
 MODEL = "model"
 EXAMPLE_MODEL = "Qwen/Qwen2.5-7B-Instruct"
+# What estimators of somebody's own mostly are made of: group-relative advantages, whose passes all others of groups have.
+ESTIMATOR, USUAL_ESTIMATOR = "estimator", "grpo"
 # Tokens that an example names where a framework has no default of its own, by setting: a prompt and a response fit in.
 EXAMPLE_TOKENS = {
     "max_prompt": 1024, "max_response": 1024, "max_total": 4096, "server_model_len": 4096, "longest_text": 4096,
@@ -328,8 +330,30 @@ class Settings:
                 self.notes = tuple(dict.fromkeys((*self.notes, note)))
                 return setting.values[part]
             nearest = nearest_names(word, known, 1)
+            if setting == self.sheet.settings.get(ESTIMATOR):
+                raise self._unknown_estimator(setting, key, given, nearest)
             raise self.refused_key(key, "is not known", ", ".join(known), nearest)
         return setting.values[word]
+
+    def _unknown_estimator(
+        self, setting: Setting, key: str, given: GivenValue, nearest: Sequence[str]
+    ) -> MissingValueError:
+        """Return the error of an estimator of somebody's own, with the option that takes a known one in its place."""
+        meant = str(given.value).replace("_", "-")
+        of_that_name = (word for word, means in setting.values.items() if means == meant)
+        usual = (word for word, means in setting.values.items() if means == USUAL_ESTIMATOR)
+        example = (*of_that_name, *nearest, *usual, *setting.values)[0]
+        return MissingValueError(
+            given.where,
+            "is not known",
+            options=("--set", f"{key}={example}"),
+            key=key,
+            example=example,
+            field=given.older or key,
+            value=given.value,
+            allowed=", ".join(setting.values),
+            nearest=nearest[0] if nearest else None,
+        )
 
     def as_whole(self, setting: Setting, value: object) -> int:
         """Return the value of what a sheet's setting stands for, a whole number."""

@@ -241,8 +241,9 @@ class ConfigSheet:
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         arguments: How its command line is written: `hydra` overrides, `flags` of argparse, or `toml` files with flags.
         parts: Of a configuration in several TOML files: how a part's files are called, as patterns, by its keys' prefix.
-        refuses_unknown: Whether the framework refuses unknown keys at its start: a configuration with such keys is
-            then of a modified copy.
+        unsure_versions: Numbers in version files that later checkouts have too.
+        refuses_unknown: Whether its start stops at keys that it does not know, so that a configuration which has some
+            is of a copy that has more.
         file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line. One of two
             words is a program and its command.
@@ -299,6 +300,7 @@ class ConfigSheet:
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags", "toml"]
     parts: FrozenDict[str, tuple[str, ...]] = FrozenDict()
+    unsure_versions: tuple[str, ...] = ()
     refuses_unknown: bool = False
     file_key: str = ""
     starts: tuple[str, ...]

@@ -23,6 +23,7 @@ MOST_FOLDERS: Final = 4
 MINOR: Final = "_minor"
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
+PARTS: Final = re.compile(r"^(MAJOR|MINOR|PATCH)\s*=\s*(\d+)\s*$", re.MULTILINE)
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
 
 
@@ -109,7 +110,7 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     elif settings.copied:
         version, settings.version_reason = settings.copied
         settings.sheet = sheet.of(version)
-    elif sheet.images or sheet.ranges:
+    elif sheet.images or sheet.ranges or sheet.version_files:
         _find_version(settings, script)
     _restate(settings)
 
@@ -133,6 +134,12 @@ def _find_version(settings: Settings, script: Path) -> None:
     hints = [hint for file in files for hint in _hints(sheet, file)]
     for hint in hints:
         known = _nearest(sheet, hint.version) if hint.of == "version" else None
+        if hint.of == "version" and hint.version in sheet.unsure_versions:
+            settings.version_reason = (
+                f'the newest that is known, since checkouts of it say "{hint.words}" as well '
+                f"({hint.where}): {OPTION} says another"
+            )
+            break
         if known is not None:
             settings.sheet = sheet.of(known)
             settings.version_reason = f'by "{hint.words}" ({hint.where})'
@@ -152,9 +159,10 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
         has = tuple(
             each
             for each in candidates
-            if wanted in sheet.of(each).settings["rollout_engine"].values.values()
+            if wanted is not None
+            and wanted in sheet.of(each).settings["rollout_engine"].values.values()
         )
-        if wanted is not None and has:
+        if has:
             candidates, reason = has, f'by "{hint.words}" ({hint.where})'
             break
     found = [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
@@ -235,13 +243,21 @@ def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
         for name in sheet.version_files:
             if (folder / name).is_file():
                 text = script_text(folder / name)
-                given = ASSIGNED.search(text)
-                version = text.strip() if given is None else given[1]
+                version = _said_in(text)
                 yield _Hint(of="version", version=version, words=version, where=str(folder / name))
         yield from _own_version(sheet, folder)
         for pattern in REQUIREMENTS:
             for file in sorted(folder.glob(pattern)):
                 yield from _matches(patterns, file)
+
+
+def _said_in(text: str) -> str:
+    """Return what a file says of its version: `__version__ = "0.5.0"`, MAJOR, MINOR and PATCH one by one, or all of it."""
+    parts = dict(PARTS.findall(text))
+    if parts.keys() >= {"MAJOR", "MINOR", "PATCH"}:
+        return ".".join(parts[each] for each in ("MAJOR", "MINOR", "PATCH"))
+    given = ASSIGNED.search(text)
+    return text.strip() if given is None else given[1]
 
 
 def _own_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:

@@ -26,7 +26,7 @@ from rlplan.planner.configs.losses import (
     sampling_guess,
     sampling_of,
 )
-from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
     EAGER,
@@ -389,9 +389,22 @@ def _trained(
 def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states and makes its logits."""
     way = None if role == "critic" else _logit_way(settings, trainer)
-    options = trainer_options(settings.of(trainer, role), way)
+    own = settings.of(trainer, role)
+    options = replace(trainer_options(own, way), gradients=_gradients(own))
     chunk = "fused_chunk" if way == "fused-linear" else "logprob_chunk"
     return replace(options, logit_chunk_tokens=settings.optional_whole(chunk) if way else None)
+
+
+def _gradients(own: RoleSettings) -> TrainingPrecision | None:
+    """Return the format of gradients where it is not fp32.
+
+    Megatron-Core keeps them as they are reduced (distributed/param_and_grad_buffer.py), and copies them to fp32 unless its
+    optimizer is aware of precisions (optimizer/distrib_optimizer.py, `decoupled_grad`).
+    """
+    if own.role in ONLY_READ or own.settings.word("precision") != "bf16":
+        return None
+    reduced_so = own.value("reduces_in_fp32") is False
+    return "bf16" if reduced_so and own.on("precision_aware") else None
 
 
 def _logit_way(settings: Settings, trainer: str) -> str | None:

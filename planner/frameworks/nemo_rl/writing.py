@@ -128,6 +128,9 @@ def _role(export: Export, role: Role) -> None:
     export.put_fixed(role)
     export.put_cut(role)
     export.put_size(role, "distributed", trained.zero > 0)
+    if export.plan.job.trainer(role).gradients is not None:
+        export.put_size(role, "reduces_in_fp32", False)
+        export.put_size(role, "precision_aware", True)
     export.put_size(role, "checkpoints", trained.recompute != "none")
     if trained.recompute != "none" and role == "actor":
         export.put_size(role, "granularity", trained.recompute)

@@ -29,7 +29,7 @@ PADDING: Final = "deepspeed-zero3"
 # Sequences that an engine decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
 MAX_RUNNING: Final = 1024
 # What a reward's address begins with where it is no function's file.
-URL: Final = ("http://", "https://")
+PYTHON: Final = ".py"
 PACKED_NOTE: Final = (
     "samples that are not packed are forecast as if they were, unless ZeRO 3 trains them"
 )
@@ -73,6 +73,10 @@ def run_of(settings: Settings) -> Run:
 
 def _notes(settings: Settings, *, is_padded: bool) -> Iterator[str]:
     yield from algorithm_notes(settings, _algorithm(settings))
+    if settings.is_given("reward_model") and _is_ruled(settings):
+        key, other = settings.key_of("reward_model"), settings.key_of("reward_address")
+        other = settings.key_of("agent") if settings.is_given("agent") else other
+        yield f"no reward model is loaded: {key} has no effect beside {other}"
     if is_padded:
         yield PACKED_NOTE
 
@@ -86,10 +90,21 @@ def _say_doubts(settings: Settings) -> None:
     """Name what changes the amount of work, and is counted in part or not at all."""
     if settings.is_given("agent"):
         settings.doubt("agent", "turns and observations of an agent")
-    elif str(settings.given(settings.key_of("reward_address"))).startswith(URL):
+    elif settings.is_given("reward_address") and not _is_function(settings):
         settings.doubt("reward_address", "rewards that a server gives")
     if settings.on("filters") and not load_algorithm(_algorithm(settings)).resamples:
         settings.doubt("filters", "groups of equal rewards that are sampled again")
+
+
+def _is_ruled(settings: Settings) -> bool:
+    """Tell whether rewards come from elsewhere than a model that the trainer loads."""
+    return settings.is_given("reward_address") or settings.is_given("agent")
+
+
+def _is_function(settings: Settings) -> bool:
+    """Tell whether a function in a file gives rewards: whatever else comes first is asked as a server (utils/agent.py)."""
+    named = str(settings.given(settings.key_of("reward_address")))
+    return named.split(",", maxsplit=1)[0].strip().endswith(PYTHON)
 
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
@@ -97,7 +112,7 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     if _compares(settings) and settings.whole("lora_rank") < 1:
         names["reference"] = "model"
     named = settings.is_given("reward_model")
-    ruled = settings.is_given("reward_address") or settings.is_given("agent")
+    ruled = _is_ruled(settings)
     if _algorithm(settings) == "ppo":
         source = "critic_model" if settings.is_given("critic_model") else "model"
         names["critic"] = "reward_model" if source == "model" and named and not ruled else source

@@ -117,9 +117,13 @@ def episodes_fill_their_groups(settings: Settings) -> Iterator[Broken]:
 
 
 def evaluated_episodes_fill_their_environments(settings: Settings) -> Iterator[Broken]:
-    """Evaluate as many episodes as there are environments, or a multiple."""
+    """Evaluate as many episodes as there are environments, or a multiple.
+
+    Up to 0.1.3, whose groups have another key, each environment's episodes are rounded up.
+    """
     most = settings.whole("evaluation_prompts") if is_agentic(settings) else 0
-    if most <= 0:
+    groups = settings.flat.get(settings.key_of("evaluation_groups"))
+    if most <= 0 or (groups is not None and groups.older):
         return
     size = settings.whole("evaluation_group")
     there = settings.whole("evaluation_groups") * size

@@ -483,3 +483,11 @@ def test_stages_with_the_embedding_or_the_head_are_even_ones_without_interleavin
         "account_for_loss_in_pipeline_split",
         "virtual_pipeline_model_parallel_size",
     }
+
+
+def test_a_note_of_the_mean_prompt_says_that_of_the_job(tmp_path):
+    recipe = tmp_path / "grpo.yaml"
+    recipe.write_text(NEMO.replace("length: 1024", "length: 512"), encoding="utf-8")
+    found = imported("nemo-rl", [str(recipe)], OPTIONS)
+    assert found.job.workload.prompt_tokens == Logged(mean=106, max=212)  # of what 300 leave
+    assert "prompts of 106 tokens on average, as in mathematics; say --mean-prompt" in found.guesses

@@ -21,6 +21,7 @@ SHEET = load_config_sheet("nemo-rl")
 # Keys of its configurations whose names its users, or the programs behind it, choose.
 FREE = (
     "env.nemo_gym.*",
+    "env.penguin.*",
     "on_policy_distillation.non_colocated_teachers.default_teacher_cfg.megatron_cfg_overrides.*",
     "on_policy_distillation.non_colocated_teachers.teacher_overrides.*",
     "on_policy_distillation.teacher_model_by_agent_name.*",
@@ -86,6 +87,10 @@ OF_SAMPLES = {
     "Megatron, by copies for nodes": f"{MOE} {M}.moe_token_dispatcher_type=flex {M}.cuda_graph_impl=transformer_engine",
     "Megatron, FP8": f"{MOE} {M}.fp8_cfg.enabled=true",
     "Megatron, stepped on the host": f"{MEGATRON} {M}.optimizer.optimizer_cpu_offload=true",
+    "Megatron, gradients as products make them": (
+        f"{MEGATRON} {M}.distributed_data_parallel_config.grad_reduce_in_fp32=false "
+        f"{M}.optimizer.use_precision_aware_optimizer=true"
+    ),
     "asynchronous": f"{APART} {AHEAD.format('grpo.async_grpo')}",
     "on one node": f"{APART} cluster.num_nodes=1 {G}.colocated.resources.gpus_per_node=4",
     "ahead": f"{APART} async_rl.enabled=true async_rl.sampler.max_staleness_versions=2",
@@ -122,6 +127,10 @@ WITH_CRITICS = {
     "a critic of experts": f"{D}.expert_parallel_size=4 {EXPERTS}",
     "a critic of experts, by Megatron": MOE,
     "a critic of experts, by copies for nodes": f"{MOE} {V}.moe_token_dispatcher_type=flex {V}.cuda_graph_impl=transformer_engine",
+    "a critic of Megatron, gradients as products make them": (
+        f"{MEGATRON} {V}.distributed_data_parallel_config.grad_reduce_in_fp32=false "
+        f"{V}.optimizer.use_precision_aware_optimizer=true"
+    ),
     "a critic of Megatron, stepped on the host": f"{MEGATRON} {V}.optimizer.optimizer_cpu_offload=true",
     "a critic of Megatron, asynchronous": f"{MEGATRON} {APART} {AHEAD.format('ppo.async_ppo')}",
     "asynchronous with a critic": f"{APART} {AHEAD.format('ppo.async_ppo')}",

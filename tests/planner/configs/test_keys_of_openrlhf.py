@@ -146,6 +146,11 @@ def test_what_answers_the_model_makes_the_answer_doubtful():
     assert list(agent.doubts()) == [f"train.agent_func_path=agent.py {said}"]
     server = small("--reward.remote_url", "http://localhost:5000")
     assert "reward.remote_url" in server.keys.changes_work
+    named = small("--reward.remote_url", "org/PRM-7B", "--reward.model_name_or_path", "org/PRM-7B")
+    assert "reward.remote_url" in named.keys.changes_work  # asked as a server would be
+    said = "no reward model is loaded: reward.model_name_or_path has no effect beside reward.remote_url"
+    assert said in named.notes
+    assert said not in server.notes
     assert "reward.remote_url" in small("--reward.remote_url", "reward.py").keys.mapped
     rloo = small(
         "--algo.advantage.estimator", "rloo", "--algo.dynamic_filtering_enable",

@@ -7,6 +7,8 @@ import pytest
 
 from rlplan.errors import FileError, MissingValueError, MissingValuesError
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import Role
+from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import load_config_sheet
@@ -226,3 +228,81 @@ STARTS = {
     "algorithm.adv_estimator=grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=1 "
     "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=1 actor_rollout_ref.actor.use_dynamic_bsz=True",
 }
+
+
+VERL = """
+python3 -m {start} algorithm.adv_estimator={estimator} trainer.n_gpus_per_node=8 trainer.nnodes={nodes} \\
+  actor_rollout_ref.model.path={model} actor_rollout_ref.rollout.n=8 data.train_batch_size={batch} \\
+  actor_rollout_ref.actor.ppo_mini_batch_size=64 data.max_response_length=4096 data.max_prompt_length={prompt} \\
+  actor_rollout_ref.actor.ppo_max_token_len_per_gpu=131072 actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.use_kl_loss=True
+"""
+SAID = {
+    "start": "verl.trainer.main_ppo", "estimator": "grpo", "nodes": 1, "model": "Qwen/Qwen3-8B", "batch": 256, "prompt": 1024,
+}  # fmt: skip
+
+
+def checked(tmp_path, mean=300.0, values=(), model=None, **said):
+    """Return what is said of a script of verl's."""
+    path = tmp_path / "run.sh"
+    path.write_text(VERL.format(**{**SAID, **said}), encoding="utf-8")
+    options = ImportOptions(
+        gpu="h100-80gb-sxm",
+        environment={},
+        mean_response=mean,
+        values=FrozenDict(values),
+        model=model,
+    )
+    return check_config("verl", [str(path)], options)
+
+
+def test_a_check_tells_models_and_means_beside_the_values_that_nothing_says(tmp_path):
+    with pytest.raises(MissingValuesError) as caught:
+        checked(tmp_path, mean=None, nodes="$NODES", model="/models/mine")
+    assert caught.value.options == (
+        "--set", "trainer.nnodes=1", "--model", "Qwen/Qwen2.5-7B-Instruct", "--mean-response", "256",
+    )  # fmt: skip
+
+
+def test_a_value_that_nothing_says_is_no_reason_for_a_run_to_stop(tmp_path):
+    # A fork's own loop may take a batch that is smaller than an update: that alone stops nothing.
+    fork = {"start": "my.main_ppo", "batch": 32}
+    with pytest.raises(MissingValueError) as caught:
+        checked(tmp_path, nodes="$NODES", **fork)
+    assert caught.value.options == ("--set", "trainer.nnodes=1")
+    # What stops whatever the value is still does.
+    findings = checked(tmp_path, nodes="$NODES", batch=32).findings
+    assert [each.rule for each in findings if each.stops] == ["batches-hold-a-mini-batch", "import"]
+
+
+def test_an_estimator_of_ones_own_is_refused_with_one_that_would_be_taken(tmp_path):
+    with pytest.raises(MissingValueError, match="is not known; found 'lead'") as caught:
+        checked(tmp_path, estimator="lead")
+    assert caught.value.options == ("--set", "algorithm.adv_estimator=grpo")
+    values = [caught.value.options[1].split("=")]
+    found = checked(tmp_path, estimator="lead", values=values).imported
+    assert found.job.algorithm == "grpo"
+
+
+def test_an_example_of_a_model_has_positions_for_the_longest_sequence(tmp_path):
+    with pytest.raises(MissingValueError) as caught:
+        checked(tmp_path, model="/models/mine", prompt=65536)
+    assert caught.value.options == ("--model", "Qwen/Qwen3-4B-Instruct-2507")
+    found = checked(tmp_path, model=caught.value.options[1], prompt=65536).imported
+    assert found.job.models["actor"] == "qwen3-4b-2507"
+
+
+def test_a_model_of_two_roles_is_told_for_both():
+    words = (
+        "-m openrlhf.cli.train_ppo_ray --actor.model_name_or_path Qwen/Qwen3-8B --reward.model_name_or_path mine/RM "
+        "--vllm.num_engines 8 --train.colocate_all"
+    ).split()
+    options = ImportOptions(gpu="h100-80gb-sxm", environment={}, mean_response=300.0)
+    with pytest.raises(MissingValueError) as caught:
+        imported("openrlhf", words, options)
+    given = caught.value.options[1::2]
+    assert given == ("critic=Qwen/Qwen2.5-7B-Instruct", "reward=Qwen/Qwen2.5-7B-Instruct")
+    models: FrozenDict[Role, str] = FrozenDict(
+        critic="Qwen/Qwen2.5-7B-Instruct", reward="Qwen/Qwen2.5-7B-Instruct"
+    )
+    found = imported("openrlhf", words, replace(options, models=models))
+    assert found.job.models["reward"] == found.job.models["critic"] == "qwen2.5-7b"

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
+from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported, settings_of
 from rlplan.planner.frameworks.roll.devices import placement_of
@@ -79,6 +80,29 @@ def test_a_file_and_the_script_that_names_it(examples, name):
     assert (work.max_total_tokens, found.run.work.turns) == (8192, 12)
     assert (found.draft.mode, found.draft.staleness) == ("async", 1.0)
     assert found.job.old_log_prob == "trainer"  # since a step has two updates
+
+
+def test_a_path_is_looked_for_beside_the_program_that_a_script_elsewhere_starts(examples):
+    script = examples.parent.parent / "scripts" / "slurm" / "run.sh"
+    script.parent.mkdir(parents=True)
+    (examples.parent.parent / ".git").mkdir()
+    start = "python examples/start_agentic_pipeline.py --config_path mine --config_name lake"
+    script.write_text(f"cd /scratch/me/ROLL\n{start} rollout_batch_size=512\n", encoding="utf-8")
+    found = imported("roll", [str(script)], OPTIONS)
+    assert found.job.workload.prompts == 64
+
+
+def test_groups_of_the_first_version_are_read_by_their_names_there(examples):
+    text = FILE.replace("num_env_groups", "env_groups").replace("num_groups_partition", "n_groups")
+    more = "val_batch_size: 100\nval_env_manager: {group_size: 1, env_groups: 64, tags: [FrozenLake], n_groups: [64]}\n"
+    (examples / "lake.yaml").write_text(text + more, encoding="utf-8")
+    found = imported("roll", [str(examples / "lake.yaml")], OPTIONS)
+    assert (found.settings.sheet.version, found.keys.unknown) == ("0.2.1", ())
+    assert found.settings.whole("env_groups") == 128
+    rule = "evaluated-episodes-fill-their-environments"
+    assert rule not in {
+        each.rule for each in check_config("roll", [str(examples / "lake.yaml")], OPTIONS).findings
+    }
 
 
 def test_it_is_told_by_its_start(examples):

@@ -388,3 +388,28 @@ def test_meshes_of_fsdp_are_each_roles_own():
     tasks = found.draft.tasks
     assert (tasks["actor.update"].cp, tasks["critic.update"].cp) == (1, 2)
     assert not any(each.startswith("Megatron") for each in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("minor", "framework", "reason"),
+    [
+        (5, "nemo-rl-megatron-0.5", 'NeMo-RL 0.5, by "0.5.0" ('),
+        (3, "nemo-rl-megatron-0.3", 'NeMo-RL 0.3, by "0.3.0" ('),
+        # Its main has called itself so since then.
+        (
+            6,
+            "nemo-rl-megatron",
+            "NeMo-RL main of September 2026, the newest that is known, since checkouts of it say ",
+        ),
+    ],
+)
+def test_a_recipe_of_nemo_rls_checkout_is_of_its_version(tmp_path, minor, framework, reason):
+    recipe = tmp_path / "examples" / "configs" / "mine.yaml"
+    recipe.parent.mkdir(parents=True)
+    recipe.write_text(NEMO, encoding="utf-8")
+    info = f'MAJOR = 0\nMINOR = {minor}\nPATCH = 0\nPRE_RELEASE = "rc0"\n__version__ = ".".join(VERSION)\n'
+    (tmp_path / "nemo_rl").mkdir()
+    (tmp_path / "nemo_rl" / "package_info.py").write_text(info, encoding="utf-8")
+    found = imported("nemo-rl", [str(recipe)], OPTIONS)
+    assert found.job.framework == framework
+    assert any(note.startswith(reason) for note in found.notes)
