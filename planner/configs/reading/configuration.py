@@ -23,9 +23,11 @@ from rlplan.planner.configs.reading.given import (
     renamed,
 )
 from rlplan.planner.configs.reading.launched import (
+    as_named,
     launcher_keys,
     service_keys,
     with_files,
+    with_launchers_files,
     with_underscores,
     words_that_start,
 )
@@ -609,11 +611,8 @@ def _with_launch(
     sheet, file = settings.sheet, settings.file
     if sheet.launch == NO_LAUNCH:
         return settings
-    flat = {
-        **service_keys(sheet, commands, file),
-        **launcher_keys(sheet, start.before, command.variables, file),
-        **with_underscores(settings.flat),
-    }
+    launched = launcher_keys(sheet, start.before, command.variables, file)
+    flat = {**service_keys(sheet, commands, file), **launched, **as_named(sheet, settings.flat)}
     if start.program is not None:
         found = python_keys(
             start.program,
@@ -639,7 +638,7 @@ def _with_launch(
         }
     elif start.name.endswith(PYTHON):
         _look_at(settings, start, folder)
-    settings.flat, notes = with_files(sheet, flat, folder)
+    settings.flat, notes = with_launchers_files(sheet, flat, launched, folder)
     settings.notes += notes
     return settings
 

@@ -592,3 +592,26 @@ def test_lists_of_layers_are_what_python_makes_of_them(written):
     words = f"{SHARED} --num-experts 8 --moe-router-topk 2"
     settings = read(f"{words} --moe-layer-freq {written}").settings
     assert layers_with_experts(settings, 4) == (True,) * 4
+
+
+@pytest.mark.parametrize(
+    ("told", "more", "framework"),
+    [
+        ('{\\"A\\": \\"${NOT_SET}\\", \\"SLIME_BACKEND\\": \\"fsdp\\"}', "", "slime-fsdp"),
+        ('{\\"SLIME_BACKEND\\": \\"fsdp\\"}', "--train-backend megatron", "slime"),
+        ('{\\"A\\": \\"1\\"}', "", "slime"),
+    ],
+)
+def test_a_variable_of_the_ray_job_says_what_trained_before_a_flag_did(
+    tmp_path, told, more, framework
+):
+    path = tmp_path / "run.sh"
+    job = f'ray job submit --runtime-env-json="{{\\"env_vars\\": {told}}}" --'
+    path.write_text(f"{job} python3 {SHARED} {more}\n")
+    found = imported("slime", [str(path)], OPTIONS)
+    assert found.job.framework == framework
+    assert not found.keys.unknown
+    path.write_text(f"{job} python3 {SHARED}\n".replace("fsdp", "veomni"))
+    if "SLIME_BACKEND" in told:
+        with pytest.raises(FileError, match="SLIME_BACKEND: is not known"):
+            imported("slime", [str(path)], OPTIONS)

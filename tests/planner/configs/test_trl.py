@@ -78,6 +78,22 @@ def layouts(found):
     return dict(found.draft.tasks)
 
 
+@pytest.mark.parametrize(
+    ("launch", "gpus"),
+    [
+        ("accelerate launch --num_processes 2", 2),
+        ("accelerate launch --config_file zero2.yaml", 8),
+        ("accelerate launch --config_file zero2.yaml --num_processes 4", 4),
+        ("accelerate launch", 7),
+    ],
+)
+def test_what_launches_says_how_many_processes_there_are_before_a_recipe(folder, launch, gpus):
+    recipe = (folder / "colocate.yaml").read_text().replace("batch_size: 4", "batch_size: 8")
+    (folder / "recipe.yaml").write_text(f"{recipe}num_processes: 7\n")
+    found = read(f"{launch} src/open_r1/grpo.py --config recipe.yaml")
+    assert found.draft.tasks["actor.update"].dp == gpus
+
+
 def test_batches_count_completions_of_all_processes_until_an_update():
     work = read(VLLM).job.workload
     assert (work.prompts, work.samples_per_prompt, work.updates, work.epochs) == (16, 8, 1, 1)
