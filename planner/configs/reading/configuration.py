@@ -47,6 +47,7 @@ from rlplan.planner.configs.reading.scripts import (
     SCRIPTS,
     assigned,
     file_of,
+    is_launcher_of,
     is_quoted,
     launched_as_script,
     lost_below,
@@ -191,8 +192,6 @@ PYTHON = ".py"
 PROGRAMS: Final = (PYTHON, NOTEBOOK)
 # Why a word of a command line is not known to the program that it starts.
 UNREAD: Final = "is given by what is known where it runs"
-# The module of a framework's own by which its launchers are told (slime/utils/external_utils/command_utils.py).
-UTILITIES: Final = "external_utils"
 # What stands before a mapping of arguments in a call of Python's.
 SPREAD = "**"
 # How many scripts start one another at most.
@@ -308,8 +307,7 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     if path.suffix in PROGRAMS and path.is_file():
-        launches = is_launcher(path) and f"{framework}.utils.{UTILITIES}" in script_text(path)
-        return launches or has_start(sheet.launch, path)
+        return is_launcher_of(path, framework) or has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)

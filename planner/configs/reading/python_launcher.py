@@ -63,7 +63,7 @@ from rlplan.planner.configs.reading.python_values import (
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, RoundError
 from rlplan.planner.configs.shell.text import Gap, Text, at_their_lines
 
-# The call that starts a training in both frameworks (utils/external_utils/command_utils.py), with its first parameters.
+# The call that starts a training in both (utils/external_utils/command_utils.py), and its parameters; `model_type` up to slime 0.1.
 STARTS: Final = "execute_train"
 PARAMETERS: Final = ("train_args", "num_gpus_per_node", "megatron_model_type", "train_script")
 # A word that is one value that is not known, and names of flags that say nothing of a step's work.
@@ -81,7 +81,7 @@ NODES_VARIABLE: Final = "SLURM_JOB_NUM_NODES"
 # What stands before a field's name in a variable that gives it a value.
 PREFIXES: Final = ("MILES_SCRIPT_", "SLIME_SCRIPT_")
 ENTRIES: Final = ("typer.run", "fire.Fire", "Fire", "asyncio.run")
-# Statements that are followed, calls inside calls, and options that are named though they are not given.
+# Statements that are followed, calls in calls, and options that are named though they are not given.
 MOST_STATEMENTS, MOST_CALLS, MOST_OPTIONS = 20_000, 30, 8
 # Parts of expressions that are looked at in all.
 MOST_PARTS: Final = 1_000_000
@@ -562,7 +562,7 @@ class _Launcher(LauncherValues):
         self._check_flags(arguments, node.lineno)
         script = given.get("train_script", "train.py")
         script = script if isinstance(script, str) else "train.py"
-        before, flags = self._model_flags(given.get("megatron_model_type"))
+        before, flags = self._model_flags(given.get(PARAMETERS[2], given.get("model_type")))
         self.commands.append((node.lineno, f"{before}python3 {script} {flags} {arguments}"))
 
     def _check_flags(self, text: str, line: int) -> None:

@@ -239,6 +239,25 @@ def test_a_framework_is_told_by_the_module_that_its_launcher_imports(tmp_path):
         imported("miles", [str(path)], OPTIONS)
 
 
+def test_a_launcher_that_lies_beside_a_framework_s_sources_is_its_own(tmp_path):
+    program = tmp_path / "scripts" / "run.py"
+    program.parent.mkdir()
+    flags = "--hf-checkpoint /models/x --rollout-batch-size 4 --rollout-max-response-len 4096 --colocate"
+    program.write_text(
+        f"import command_utils as U\nU.execute_train(train_args='{flags}', num_gpus=8, model_type='qwen3-4B')\n"
+    )
+    assert not starts_of("slime", [str(program)])
+    sources = tmp_path / "slime" / "utils" / "arguments.py"
+    sources.parent.mkdir(parents=True)
+    sources.touch()
+    assert starts_of("slime", [str(program)])
+    assert not starts_of("miles", [str(program)])
+    # The model is the one whose file of flags the call names.
+    assert (
+        imported("slime", [str(program)], OPTIONS).resolved.architecture("actor").name == "qwen3-4b"
+    )
+
+
 def test_a_command_of_a_shell_that_is_started_is_read(tmp_path):
     command = "export A=1 && ray job submit -- python3 train.py --rollout-batch-size 4"
     path = tmp_path / "run.py"
