@@ -409,7 +409,7 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
     gpus, pp = settings.whole("rollout_tp"), settings.whole("engine_pp")
     engines = divided(settings, settings.key_of("rollout_tp"), pool.gpus, gpus)
     tp = divided(settings, settings.key_of("engine_pp"), gpus, pp)
-    ep, groups = settings.whole("engine_ep"), settings.whole("engine_dp")
+    ep, groups = _engine_ep(settings, tp), settings.whole("engine_dp")
     if settings.on("dp_attention") and groups > 1:
         if ep == tp and tp % groups == 0:
             tp //= (
@@ -431,6 +431,18 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         ),
         memory_fraction=settings.number("rollout_memory"),
     )
+
+
+def _engine_ep(settings: Settings, tp: int) -> int:
+    """Return over how many ranks an engine's experts lie: all of its tensor-parallel ones where tokens are sent to them.
+
+    That is whatever `ep-size` says (sglang/srt/server_args.py, `_handle_a2a_moe`; up to 0.4.9 by switches).
+    """
+    sent = [name for name in ("engine_sends", "engine_deepep") if settings.on(name)]
+    for name in sent:
+        settings.leave_out(name, "how fast the engine's kernels send tokens to experts")
+    given = settings.whole("engine_ep")
+    return tp if sent or settings.on("engine_ep_moe") else given
 
 
 def _precision(settings: Settings) -> Precision:

@@ -615,3 +615,28 @@ def test_a_variable_of_the_ray_job_says_what_trained_before_a_flag_did(
     if "SLIME_BACKEND" in told:
         with pytest.raises(FileError, match="SLIME_BACKEND: is not known"):
             imported("slime", [str(path)], OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "tp", "ep", "left"),
+    [
+        ("", 8, 1, False),
+        ("--sglang-ep-size 4", 8, 4, False),
+        ("--sglang-moe-a2a-backend none --sglang-ep-size 4", 8, 4, False),
+        ("--sglang-moe-a2a-backend deepep", 8, 8, True),
+        ("--sglang-moe-a2a-backend mooncake --sglang-ep-size 4", 8, 8, True),
+        ("--sglang-enable-deepep-moe", 8, 8, True),
+        ("--sglang-enable-ep-moe", 8, 8, False),
+        ("--sglang-enable-ep-moe --sglang-enable-dp-attention --sglang-dp-size 4", 2, 8, False),
+        ("--sglang-enable-dp-attention --sglang-dp-size 4", 8, 1, False),
+    ],
+)
+def test_engines_that_send_tokens_to_experts_spread_them_over_all_their_ranks(flags, tp, ep, left):
+    """By sglang/srt/server_args.py: "The expert parallel size is adjusted to be the same as the tensor parallel size"."""
+    words = SHARED.replace("Qwen3-4B", "Qwen3-30B-A3B")
+    found = read(f"{words} --rollout-num-gpus-per-engine 8 {flags}")
+    layout = found.draft.tasks["actor.generate"]
+    assert (layout.tp, layout.ep, layout.dp * layout.tp) == (tp, ep, 8)
+    assert (
+        any("send tokens to experts" in each for each in found.settings.left_out.values()) == left
+    )
