@@ -32,7 +32,7 @@ from rlplan.planner.configs.megatron.model import (
     take_model_of_file,
     written_model,
 )
-from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.settings import OFF, Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work, nodes_of
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.planner.configs.sizes import (
@@ -438,7 +438,7 @@ def _engine_ep(settings: Settings, tp: int) -> int:
 
     That is whatever `ep-size` says (sglang/srt/server_args.py, `_handle_a2a_moe`; up to 0.4.9 by switches).
     """
-    sent = [name for name in ("engine_sends", "engine_deepep") if settings.on(name)]
+    sent = [name for name in ("engine_sends", "engine_deepep") if settings.value(name) not in OFF]
     for name in sent:
         settings.leave_out(name, "how fast the engine's kernels send tokens to experts")
     given = settings.whole("engine_ep")
