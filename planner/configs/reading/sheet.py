@@ -497,6 +497,11 @@ def load_config_sheet(name: str) -> ConfigSheet:
     return decode(ConfigSheet, _keys_of(path), str(path))
 
 
+def is_library(name: str) -> bool:
+    """Tell whether programs of one's own start a framework's training, by calls."""
+    return bool(load_config_sheet(name).launch.starts)
+
+
 def _keys_of(path: Path) -> Any:  # noqa: ANN401 -- as a file has it; `decode` refuses what is no sheet
     """Return what a sheet of keys holds: what it says, over all that the framework's has which it was forked from.
 
