@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.errors import FileError, InfeasibleError, UnknownNameError, UserError
+from rlplan.errors import (
+    FileError,
+    InfeasibleError,
+    MissingFactError,
+    UnknownNameError,
+    UserError,
+)
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
@@ -597,7 +603,7 @@ def _searched(
                 pinned=pinned,
                 seconds=request.seconds,
             )
-        except FileError as error:
+        except (FileError, MissingFactError) as error:
             simpler = _without(job, error, _title(framework))
             if simpler is None or simpler[0] == job:
                 raise
@@ -607,8 +613,10 @@ def _searched(
             return found, tuple(notes)
 
 
-def _without(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
-    """Return a job without what a framework cannot be told and what changes no seconds, and words for it."""
+def _without(job: Job, error: FileError | MissingFactError, title: str) -> tuple[Job, str] | None:
+    """Return a job without what a framework cannot be told or do otherwise than its own way, and words for it."""
+    if isinstance(error, MissingFactError):
+        return _without_logits(job, title)
     field = error.field or ""
     if field.startswith(LOSSES):
         name = field.removeprefix(LOSSES)
@@ -638,6 +646,19 @@ def _without(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
         )
         return replace(job, engines=replace(job.engines, generate=None)), words
     return _with_limits_apart(job, error, title)
+
+
+def _without_logits(job: Job, title: str) -> tuple[Job, str] | None:
+    """Return a job whose trainers make logits as is usual in their engines."""
+    given = dict(job.trainers or {})
+    ways = [each.logits for each in given.values() if each.logits is not None]
+    usual = {
+        role: replace(each, logits=None, logit_chunk_tokens=None) for role, each in given.items()
+    }
+    if not ways:
+        return None
+    words = f"makes logits as is usual in {title}, not by {', '.join(dict.fromkeys(ways))}"
+    return replace(job, trainers=unusual(usual)), words
 
 
 def _with_limits_apart(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
