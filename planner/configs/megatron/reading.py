@@ -1,7 +1,7 @@
 """Read a command line of Megatron's flags and a rollout's: one pool that trains, SGLang on it or beside it."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -26,6 +26,7 @@ from rlplan.planner.configs.losses import (
     kl_place,
     sampling_guess,
 )
+from rlplan.planner.configs.megatron import teaching
 from rlplan.planner.configs.megatron.model import (
     USUAL_LONGEST_PROMPT,
     WrittenModel,
@@ -59,8 +60,6 @@ DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
 FULLY_ASYNC: Final = "fully_async"
-# An estimator of slime 0.2 whose teacher gives its log-probabilities with the reward (on_policy_distillation.py).
-SERVED_TEACHER: Final = "on_policy_distillation"
 # Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
 PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
@@ -120,10 +119,17 @@ def run_by(settings: Settings, ways: Ways) -> Run:
     if not (rollout_gpus or ways.one_pool):
         _doubt_other_gpus(settings, train_gpus)
     _name_moves(settings, rollout_gpus)
-    pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=tuple(models))]
+    trained = tuple(role for role in models if not _is_served(settings, role))
+    pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=trained)]
     if rollout_gpus:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
-    sizes = {role: _sizes(settings, ways, role, train_gpus) for role in models}
+    generate = _generation(settings, pools[-1])
+    sizes = {role: _sizes(settings, ways, role, train_gpus) for role in trained}
+    groups = [_nodes(settings, train_gpus, rollout_gpus)]
+    if teaching.serves(settings):
+        pools.append(teaching.pool_of(settings))
+        sizes["teacher"] = teaching.sizes_of(settings)
+        groups = _with_server(settings, groups[0], pools)
     work = _work(settings, sizes["actor"].dp)
     sampling = sampling_of(settings)
     say_doubts(settings)
@@ -139,15 +145,16 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         algorithm=algorithm(settings),
         models=models,
         model_keys=keys,
-        architectures={} if own is None else dict.fromkeys(models, own),
+        architectures={} if own is None else dict.fromkeys(trained, own),
         work=_begun(settings, work, sampling),
-        groups=(_nodes(settings, train_gpus, rollout_gpus),),
+        groups=tuple(groups),
         least_node=gpus_of_a_node(settings) if _guesses_nodes(settings, rollout_gpus) else None,
         pools=tuple(pools),
-        generate=_generation(settings, pools[-1]),
+        generate=generate,
         trainers=sizes,
-        options={role: _options(settings, ways, role) for role in models},
+        options={role: _options(settings, ways, role) for role in trained},
         loss=_loss(settings),
+        teacher=teaching.teacher_of(settings, ENGINE),
         old_log_prob=_old_log_prob(settings, reuses=ways.reuses_log_probs and work.updates == 1),
         weight_sync=ways.weight_sync,
         precision=_precision(settings),
@@ -220,6 +227,21 @@ def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
     return nodes_of(train + rollout, settings.optional_whole("gpus_per_node") or per_node)
 
 
+def _is_served(settings: Settings, role: Role) -> bool:
+    return role == "teacher" and teaching.serves(settings)
+
+
+def _with_server(
+    settings: Settings, group: tuple[int, int], pools: Sequence[RunPool]
+) -> list[tuple[int, int]]:
+    """Return the nodes with those of a teacher's server, which stands beside pools that are parts of a node."""
+    per_node, nodes = group
+    if nodes > 1:
+        return [group, nodes_of(pools[-1].gpus, per_node)]
+    widest = settings.optional_whole("gpus_per_node") or max(GPUS_OF_A_NODE, per_node)
+    return [nodes_of(sum(pool.gpus for pool in pools), widest)]
+
+
 def _guesses_nodes(settings: Settings, rollout: int) -> bool:
     """Tell whether nothing says how many GPUs a node has: trainers that are part of one leave room for engines."""
     named = settings.optional_whole("gpus_per_node") is not None
@@ -240,6 +262,8 @@ def _roles(settings: Settings) -> dict[Role, str]:
     if settings.on("distils") and settings.value("teacher_kind") == "megatron":
         # A checkpoint of the actor's architecture, which Megatron swaps in as it does the reference.
         names["teacher"] = "model"
+    elif teaching.serves(settings):
+        names["teacher"] = "teacher_model"
     return names
 
 
@@ -336,15 +360,16 @@ def say_doubts(settings: Settings) -> None:
                 settings.doubt(name, "turns, tools and observations of a rollout of one's own")
     if filters(settings) and sampling_of(settings) is None:
         settings.doubt("filters", "groups that a filter drops and that are sampled again")
-    if settings.on("distils") and settings.value("teacher_kind") != "megatron":
-        settings.doubt("distils", f"passes of a teacher on servers of its own; {SERVICE}")
-    if settings.given(settings.key_of("estimator")) == SERVED_TEACHER:
-        settings.doubt("estimator", f"passes of a teacher on servers of its own; {SERVICE}")
+    served = teaching.serves(settings)
+    if teaching.asks_a_server(settings) and not served:
+        name = "distils" if settings.on("distils") else "estimator"
+        settings.doubt(name, f"passes of a teacher on servers of its own; {SERVICE}")
     for name, what in (
         ("partial_rollout", "responses that are cut off and go on in a later step"),
         ("reward_server", f"rewards that a server gives; {SERVICE}"),
     ):
-        if settings.on(name) or (name == "reward_server" and settings.is_given(name)):
+        given = name == "reward_server" and settings.is_given(name) and not served
+        if given or (name != "reward_server" and settings.on(name)):
             settings.doubt(name, what)
 
 
@@ -494,6 +519,8 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
         yield WRITTEN_NOTE.format(why)
     if is_int4(named):
         yield FOUR_BITS_NOTE
+    if teaching.serves(settings):
+        yield teaching.ASKED_LATE
     if not says_updates(settings):
         size = settings.of(MEGATRON, "actor").whole("micro_batch") * copies
         yield BATCH_NOTE.format(size)
