@@ -236,10 +236,11 @@ def _with_server(
 ) -> list[tuple[int, int]]:
     """Return the nodes with those of a teacher's server, which stands beside pools that are parts of a node."""
     per_node, nodes = group
-    if nodes > 1:
-        return [group, nodes_of(pools[-1].gpus, per_node)]
     widest = settings.optional_whole("gpus_per_node") or max(GPUS_OF_A_NODE, per_node)
-    return [nodes_of(sum(pool.gpus for pool in pools), widest)]
+    together = per_node + pools[-1].gpus
+    if nodes == 1 and together <= widest:
+        return [(together, 1)]
+    return [group, nodes_of(pools[-1].gpus, per_node)]
 
 
 def _guesses_nodes(settings: Settings, rollout: int) -> bool:

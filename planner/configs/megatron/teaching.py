@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from rlplan.job import Teacher
-from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.settings import OFF, Settings
 from rlplan.planner.configs.run import RunPool
 from rlplan.planner.plans.trained import TrainerSizes
 
@@ -31,7 +31,7 @@ def asks_a_server(settings: Settings) -> bool:
 def serves(settings: Settings) -> bool:
     """Tell whether the script starts the server of the one teacher that is asked for the sampled tokens."""
     several = settings.given(SEVERAL) is not None
-    top = settings.given(LIKELIEST) not in {None, 0}
+    top = settings.given(LIKELIEST) not in OFF
     return asks_a_server(settings) and settings.is_given("teacher_model") and not (several or top)
 
 

@@ -369,9 +369,8 @@ class _Launcher(LauncherValues):
         held = self.frames[-1].held if self.frames else self.names
         if may_fail(node.body, held, self.path):
             if self.frames and returns(node.handlers):
-                self.frames[
-                    -1
-                ].undecided = f"is what becomes of {written(node.body[0])[:MOST_SHOWN]}"
+                what = written(node.body[0])[:MOST_SHOWN]
+                self.frames[-1].undecided = f"is what becomes of {what}"
             self._forget(node.handlers)
         self._block(node.finalbody)
 

@@ -685,6 +685,12 @@ def test_a_teacher_whose_server_the_script_starts_has_a_pool_and_an_engine(
     assert found.job.hyperparameters.teacher_coefficient == weight
 
 
+def test_a_teacher_that_has_no_room_on_the_node_that_trains_has_one_of_its_own(tmp_path):
+    found = served(tmp_path, "--use-opd --opd-type sglang --colocate --actor-num-gpus-per-node 8")
+    assert [(group.gpus_per_node, group.nodes) for group in found.job.cluster] == [(8, 1), (2, 1)]
+    assert found.draft.tasks["actor.generate"].pool == "train"
+
+
 def test_a_teacher_s_pass_is_forecast_on_its_server(tmp_path):
     found = served(tmp_path, "--use-opd --opd-type sglang")
     facts = load_facts(found.resolved)
