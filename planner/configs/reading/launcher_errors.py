@@ -48,9 +48,11 @@ def _handles(caught: ast.expr | None, kind: str) -> bool:
     if isinstance(caught, ast.Tuple):
         return any(_handles(each, kind) for each in caught.elts)
     name = dotted(caught).rpartition(".")[2]
+    # A class of the program's own is taken for an Exception.
     raised, wanted = getattr(builtins, kind, Exception), getattr(builtins, name, None)
-    is_known = isinstance(raised, type) and isinstance(wanted, type)
-    return name == kind or (is_known and issubclass(raised, wanted))
+    if isinstance(raised, type) and isinstance(wanted, type):
+        return issubclass(raised, wanted)
+    return name == kind
 
 
 def asks_for_what_is_not_set(node: ast.stmt, environment: Mapping[str, str]) -> bool:

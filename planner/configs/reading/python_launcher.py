@@ -368,7 +368,7 @@ class _Launcher(LauncherValues):
         self._block(node.orelse)
         held = self.frames[-1].held if self.frames else self.names
         if may_fail(node.body, held, self.path):
-            if self.frames and returns(node.handlers):
+            if self.frames and returns([part for each in node.handlers for part in each.body]):
                 what = written(node.body[0])[:MOST_SHOWN]
                 self.frames[-1].undecided = f"is what becomes of {what}"
             self._forget(node.handlers)
