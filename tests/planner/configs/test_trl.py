@@ -19,7 +19,6 @@ from rlplan.planner.configs.trl_family import Processes
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.frameworks.trl.batches import batches_of
 from rlplan.profiles.facts import load_facts
-from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
 
 PUBLISHED = ROOT.parent / "shared" / "data" / "configs-new" / "trl"
@@ -77,32 +76,6 @@ def read(*words, version=None, **options):
 def layouts(found):
     """Return the plan's layouts by task."""
     return dict(found.draft.tasks)
-
-
-@pytest.mark.parametrize(
-    ("launch", "gpus"),
-    [
-        ("accelerate launch --num_processes 2", 2),
-        ("accelerate launch --config_file zero2.yaml", 8),
-        ("accelerate launch --config_file zero2.yaml --num_processes 4", 4),
-        ("accelerate launch", 7),
-    ],
-)
-def test_what_launches_says_how_many_processes_there_are_before_a_recipe(folder, launch, gpus):
-    recipe = (folder / "colocate.yaml").read_text().replace("batch_size: 4", "batch_size: 8")
-    (folder / "recipe.yaml").write_text(f"{recipe}num_processes: 7\n")
-    found = read(f"{launch} src/open_r1/grpo.py --config recipe.yaml")
-    assert found.draft.tasks["actor.update"].dp == gpus
-
-
-def test_a_program_of_one_s_own_is_a_library_s_where_keys_are_those_of_two_frameworks(folder):
-    keys = (
-        "--num_generations 8 --steps_per_generation 2 --vllm_mode colocate --model_name_or_path x"
-    )
-    (folder / "run.sh").write_text(f"accelerate launch --num_processes 8 my_train.py {keys}\n")
-    assert framework_of(["run.sh"]) == ("trl", ["run.sh"])
-    (folder / "run.sh").write_text(f"swift rlhf --rlhf_type grpo {keys}\n")
-    assert framework_of(["run.sh"]) == ("ms-swift", ["run.sh"])
 
 
 def test_batches_count_completions_of_all_processes_until_an_update():
