@@ -1,7 +1,7 @@
 """Read a command line of Megatron's flags and a rollout's: one pool that trains, SGLang on it or beside it."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
@@ -120,16 +120,8 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         _doubt_other_gpus(settings, train_gpus)
     _name_moves(settings, rollout_gpus)
     trained = tuple(role for role in models if not _is_served(settings, role))
-    pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=trained)]
-    if rollout_gpus:
-        pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
-    generate = _generation(settings, pools[-1])
-    sizes = {role: _sizes(settings, ways, role, train_gpus) for role in trained}
-    groups = [_nodes(settings, train_gpus, rollout_gpus)]
-    if teaching.serves(settings):
-        pools.append(teaching.pool_of(settings))
-        sizes["teacher"] = teaching.sizes_of(settings)
-        groups = _with_server(settings, groups[0], pools)
+    pools, groups = _pools(settings, trained, train_gpus, rollout_gpus)
+    sizes = {role: _sizes(settings, ways, role, train_gpus) for role in models}
     work = _work(settings, sizes["actor"].dp)
     sampling = sampling_of(settings)
     say_doubts(settings)
@@ -147,10 +139,10 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         model_keys=keys,
         architectures={} if own is None else dict.fromkeys(trained, own),
         work=_begun(settings, work, sampling),
-        groups=tuple(groups),
+        groups=groups,
         least_node=gpus_of_a_node(settings) if _guesses_nodes(settings, rollout_gpus) else None,
-        pools=tuple(pools),
-        generate=generate,
+        pools=pools,
+        generate=_generation(settings, pools[1] if rollout_gpus else pools[0]),
         trainers=sizes,
         options={role: _options(settings, ways, role) for role in trained},
         loss=_loss(settings),
@@ -231,16 +223,22 @@ def _is_served(settings: Settings, role: Role) -> bool:
     return role == "teacher" and teaching.serves(settings)
 
 
-def _with_server(
-    settings: Settings, group: tuple[int, int], pools: Sequence[RunPool]
-) -> list[tuple[int, int]]:
-    """Return the nodes with those of a teacher's server, which stands beside pools that are parts of a node."""
-    per_node, nodes = group
+def _pools(
+    settings: Settings, trained: tuple[Role, ...], train: int, rollout: int
+) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
+    """Return the pools, and the nodes of all; a teacher's server stands beside pools that are parts of a node."""
+    pools = [RunPool(name=TRAIN_POOL, gpus=train, roles=trained)]
+    if rollout:
+        pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout, roles=("actor",)))
+    per_node, nodes = _nodes(settings, train, rollout)
+    if not teaching.serves(settings):
+        return tuple(pools), ((per_node, nodes),)
+    server = teaching.pool_of(settings)
     widest = settings.optional_whole("gpus_per_node") or max(GPUS_OF_A_NODE, per_node)
-    together = per_node + pools[-1].gpus
+    together = per_node + server.gpus
     if nodes == 1 and together <= widest:
-        return [(together, 1)]
-    return [group, nodes_of(pools[-1].gpus, per_node)]
+        return (*pools, server), ((together, 1),)
+    return (*pools, server), ((per_node, nodes), nodes_of(server.gpus, per_node))
 
 
 def _guesses_nodes(settings: Settings, rollout: int) -> bool:
@@ -375,6 +373,8 @@ def say_doubts(settings: Settings) -> None:
 
 
 def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSizes:
+    if _is_served(settings, role):
+        return teaching.sizes_of(settings)
     own = settings.of(ways.trainer, role)
     sizes = role_sizes(own, gpus, TRAIN_POOL)
     granularity = "full" if own.on("checkpoints") else own.value("granularity")

@@ -646,7 +646,7 @@ def test_engines_that_send_tokens_to_experts_spread_them_over_all_their_ranks(fl
 
 
 SERVED = """
-CUDA_VISIBLE_DEVICES=6,7 python3 -m sglang.launch_server --model-path /root/Qwen3-14B --host 0.0.0.0 \\
+CUDA_VISIBLE_DEVICES=6,7 python3 -m sglang.launch_server --model-path /models/Qwen3-14B --host 0.0.0.0 \\
     --port 13141 --tp 2 --chunked-prefill-size 4096 --mem-fraction-static 0.6 > log 2>&1 &
 ray job submit -- python3 train.py {flags} --actor-num-gpus-per-node 4 --rollout-num-gpus 2 --global-batch-size 256 \\
     --rm-url http://127.0.0.1:13141/generate {more}
