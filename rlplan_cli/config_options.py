@@ -169,6 +169,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         starts_of,
     )
     from rlplan.planner.configs.reading.otherwise import trained_otherwise
+    from rlplan.planner.configs.reading.sheet import is_library
 
     names = frameworks_with("keys", "reading")
     if words[0] in frameworks_with():
@@ -182,7 +183,9 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     _check_there(path, alone=len(words) == 1)
     fitting = [name for name in names if starts_of(name, words)]
     if len(fitting) > 1:
-        fitting = [name for name in fitting if names_start(name, words)] or fitting
+        started = [name for name in fitting if names_start(name, words)]
+        # A program of a project's own is of a library's, which has no other start.
+        fitting = started or list(filter(is_library, fitting)) or fitting
         fitting = list(most_named(fitting, words))
     if len(fitting) == 1:
         return fitting[0], words

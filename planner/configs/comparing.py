@@ -11,7 +11,13 @@ from typing import Any, Final
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.errors import FileError, InfeasibleError, UnknownNameError, UserError
+from rlplan.errors import (
+    FileError,
+    InfeasibleError,
+    MissingFactError,
+    UnknownNameError,
+    UserError,
+)
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
@@ -20,6 +26,7 @@ from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.differences import generates_apart, layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
 from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
+from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.searching import FactsOf, best_plans_for, framework_of, moved
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.objectives import load_objective
@@ -35,20 +42,37 @@ from rlplan.results.differences import ComparedStep, FrameworksComparison, Kind
 from rlplan.results.forecast import SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
+from rlplan.workload import longest
 
 AS_IT_IS: Final = "as it is"
 BEST: Final = "best settings"
 # Of losses, what decides which passes a step has; all else changes what is learnt, and no seconds.
 COUNTED: Final = frozenset({"kl_coefficient", "kl_in", "entropy_coefficient"})
 LOSSES: Final = "job.hyperparameters."
+# How rules name what has to fit where each of both has a limit (`max_prompt_length`, `max_response_length`).
+BOTH: Final = "longest prompt and response"
 # Of layouts, what is kept of the user's, as much as a framework takes: all but the engine; without what that fills; how models
-# are cut and batches are counted; how models are cut.
+# are cut, batches are counted and activations are computed again; without the last; how models are cut.
 SIZES: Final = frozenset({"tp", "pp", "dp", "cp", "ep", "expert_tp"})
 BATCHES: Final = SIZES | {"micro_batch", "token_budget"}
 WHOLE: Final = frozenset(each.name for each in fields(TaskDraft)) - {"engine", "pool"}
-KEPT: Final = (WHOLE, WHOLE - {"max_running", "memory_fraction"}, BATCHES, SIZES)
+OF_ENGINES: Final = frozenset({"max_running", "memory_fraction"})
+KEPT: Final = (WHOLE, WHOLE - OF_ENGINES, BATCHES | {"recompute"}, BATCHES, SIZES)
 
 NOTHING_ASKED: Final = AskedSchedules()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Say what is kept of a user's layouts.
+
+    Attributes:
+        fields: Of them.
+        least: Tokens that micro-batches with a budget have at least.
+    """
+
+    fields: frozenset[str]
+    least: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,12 +244,38 @@ def _same_layout(request: ComparisonRequest, plan: Plan, framework: NamedFramewo
     empty = _empty(framework, "same layout")
     problem: UserError | None = None
     for kept in KEPT:
-        try:
-            return _told(request, plan, framework, empty, kept)
-        except UserError as error:
-            problem = error
+        for least in _least_budgets(plan) if "token_budget" in kept else [0]:
+            try:
+                return _told(request, plan, framework, empty, Kept(fields=kept, least=least))
+            except UserError as error:
+                problem = error
     assert problem is not None, "it is returned where there is none"
     return replace(empty, reason=words_of(problem))
+
+
+def _least_budgets(plan: Plan) -> Iterator[int]:
+    """Yield the tokens that micro-batches have at least: as they are, of the longest sequence, and of one that is padded.
+
+    Megatron's flags take a budget below the longest sequence, for which a micro-batch of its own is made; verl and others do not.
+    """
+    yield 0
+    work = plan.job.workload
+    padded = longest(work.prompt_tokens) + longest(work.response_tokens)
+    budgets = [each.token_budget for each in plan.tasks.values() if each.token_budget is not None]
+    for tokens in dict.fromkeys((work.longest_sequence_tokens, padded)):
+        if budgets and min(budgets) < tokens:
+            yield tokens
+
+
+def _with_budgets(plan: Plan, least: int) -> Plan:
+    """Return a plan whose budgets are that large at least."""
+    tasks = {
+        name: each
+        if each.token_budget is None
+        else replace(each, token_budget=max(least, each.token_budget))
+        for name, each in plan.tasks.items()
+    }
+    return replace(plan, tasks=FrozenDict(tasks))
 
 
 def _told(
@@ -233,7 +283,7 @@ def _told(
     plan: Plan,
     framework: NamedFramework,
     empty: ComparedStep,
-    kept: frozenset[str],
+    kept: Kept,
 ) -> ComparedStep:
     """Return the step of a plan's layout by another framework, its trainer as like the plan's as there is.
 
@@ -294,27 +344,35 @@ def _with_engine(job: Job, folder: str, named: str) -> Job:
     )
     if setting is None or not setting.values:
         return job
-    sheets = [str(each) for each in setting.values.values()]
-    usual = setting.values.get(str(setting.default))
-    engine = next((each for each in sheets if family(each) == family(named)), usual)
+    own = family(load_framework(job.framework).engines.generate or "")
+    known = [load_framework(name).engines.generate or "" for name in _steps_of(folder)]
+    others = {family(each) for each in known} - {own}
+    # What another of its sheets generates with, as TRL without vLLM does, is that sheet's.
+    sheets = [each for each in map(str, setting.values.values()) if family(each) not in others]
+    usual = str(setting.values.get(str(setting.default)))
+    first = usual if usual in sheets else next(iter(sheets), None)
+    engine = next((each for each in sheets if family(each) == family(named)), first)
     if engine is None:
         return job
-    return replace(job, engines=replace(job.engines, generate=str(engine)))
+    return replace(job, engines=replace(job.engines, generate=engine))
+
+
+def _steps_of(folder: str) -> Iterator[str]:
+    """Yield the sheets of a framework's steps, of whatever version."""
+    return (name for name in data_files("steps") if framework_of_sheet("steps", name) == folder)
 
 
 def _family_of(trainer: TrainerSheet) -> str:
     return family(trainer.engine or load_framework(trainer.framework).engines.train or "")
 
 
-def _draft(plan: Plan, job: Job, kept: frozenset[str]) -> PlanDraft:
+def _draft(plan: Plan, job: Job, kept: Kept) -> PlanDraft:
     """Return a plan's pools and layouts for the tasks of another framework's job, engines left open.
 
     A pass that the plan does not have is cut as the update of its role.
-
-    Args:
-        kept: Fields of layouts.
     """
     tasks: dict[str, TaskDraft] = {}
+    plan = _with_budgets(plan, kept.least)
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if not task.has_model:
             continue
@@ -322,7 +380,9 @@ def _draft(plan: Plan, job: Job, kept: frozenset[str]) -> PlanDraft:
         if like is None:
             continue
         used = {*task.stage_kind.layout_fields, "dp"}
-        names = used & (kept if task.name in plan.tasks else SIZES)
+        names = used & (kept.fields if task.name in plan.tasks else SIZES)
+        if like.token_budget is not None:
+            names = names - {"micro_batch"}  # as many sequences as the budget takes
         given = {name: getattr(like, name) for name in names}
         tasks[task.name] = TaskDraft(
             pool=like.pool, **{name: value for name, value in given.items() if value is not None}
@@ -389,7 +449,7 @@ def _of_sheet(
     plan: Plan,
     framework: NamedFramework,
     empty: ComparedStep,
-    kept: frozenset[str],
+    kept: Kept,
 ) -> ComparedStep:
     """Return the step of a plan's layout by a framework of which no configuration is written.
 
@@ -431,9 +491,7 @@ def _sheets(framework: NamedFramework) -> Iterator[str]:
     if framework.sheet is not None:
         yield framework.sheet
         return
-    for name in data_files("steps"):
-        if framework_of_sheet("steps", name) == framework.folder and not VERSION.search(name):
-            yield name
+    yield from (name for name in _steps_of(framework.folder) if not VERSION.search(name))
 
 
 def _check_roles(framework: NamedFramework, job: Job) -> None:
@@ -545,7 +603,7 @@ def _searched(
                 pinned=pinned,
                 seconds=request.seconds,
             )
-        except FileError as error:
+        except (FileError, MissingFactError) as error:
             simpler = _without(job, error, _title(framework))
             if simpler is None or simpler[0] == job:
                 raise
@@ -555,8 +613,10 @@ def _searched(
             return found, tuple(notes)
 
 
-def _without(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
-    """Return a job without what a framework cannot be told and what changes no seconds, and words for it."""
+def _without(job: Job, error: FileError | MissingFactError, title: str) -> tuple[Job, str] | None:
+    """Return a job without what a framework cannot be told or do otherwise than its own way, and words for it."""
+    if isinstance(error, MissingFactError):
+        return _without_logits(job, title)
     field = error.field or ""
     if field.startswith(LOSSES):
         name = field.removeprefix(LOSSES)
@@ -567,6 +627,16 @@ def _without(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
         losses = replace(job.hyperparameters, **{name: usual[name]})
         words = f"without {name} {value}, which {title} cannot be told: it changes no seconds"
         return replace(job, hyperparameters=losses), words
+    given = dict(job.trainers or {})
+    for role, options in given.items():
+        if (
+            field.startswith(f"tasks.{role}.")
+            and field.endswith(".offload")
+            and options.host_states
+        ):
+            kept = {**given, role: replace(options, host_states=False)}
+            words = f"without states of the {role} that live in host memory, which {title} tells otherwise"
+            return replace(job, trainers=unusual(kept)), words
     if field.startswith("job.trainers") and job.trainers is not None:
         words = f"without the options of the job's own trainer, which {title} cannot be told"
         return replace(job, trainers=None), words
@@ -575,7 +645,33 @@ def _without(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
             f"generates with the engine that is usual in {title}, not with {job.engines.generate}"
         )
         return replace(job, engines=replace(job.engines, generate=None)), words
-    return None
+    return _with_limits_apart(job, error, title)
+
+
+def _without_logits(job: Job, title: str) -> tuple[Job, str] | None:
+    """Return a job whose trainers make logits as is usual in their engines."""
+    given = dict(job.trainers or {})
+    ways = [each.logits for each in given.values() if each.logits is not None]
+    usual = {
+        role: replace(each, logits=None, logit_chunk_tokens=None) for role, each in given.items()
+    }
+    if not ways:
+        return None
+    words = f"makes logits as is usual in {title}, not by {', '.join(dict.fromkeys(ways))}"
+    return replace(job, trainers=unusual(usual)), words
+
+
+def _with_limits_apart(job: Job, error: FileError, title: str) -> tuple[Job, str] | None:
+    """Return a job whose prompts and responses have a limit each, where a framework has no other and asks room for both."""
+    work = job.workload
+    if BOTH not in error.problem or work.max_total_tokens is None:
+        return None
+    apart = replace(work, max_total_tokens=None)
+    words = (
+        f"room for sequences of {apart.longest_sequence_tokens:,} tokens, since {title} limits prompts and responses one by "
+        f"one: the job's have at most {work.max_total_tokens:,} together"
+    )
+    return replace(job, workload=apart), words
 
 
 def words_of(error: UserError) -> str:

@@ -26,13 +26,14 @@ from rlplan.planner.configs.losses import (
     kl_place,
     sampling_guess,
 )
+from rlplan.planner.configs.megatron import teaching
 from rlplan.planner.configs.megatron.model import (
     USUAL_LONGEST_PROMPT,
     WrittenModel,
     take_model_of_file,
     written_model,
 )
-from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.settings import OFF, Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work, nodes_of
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 from rlplan.planner.configs.sizes import (
@@ -59,8 +60,6 @@ DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
 FULLY_ASYNC: Final = "fully_async"
-# An estimator of slime 0.2 whose teacher gives its log-probabilities with the reward (on_policy_distillation.py).
-SERVED_TEACHER: Final = "on_policy_distillation"
 # Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
 PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
@@ -120,9 +119,8 @@ def run_by(settings: Settings, ways: Ways) -> Run:
     if not (rollout_gpus or ways.one_pool):
         _doubt_other_gpus(settings, train_gpus)
     _name_moves(settings, rollout_gpus)
-    pools = [RunPool(name=TRAIN_POOL, gpus=train_gpus, roles=tuple(models))]
-    if rollout_gpus:
-        pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout_gpus, roles=("actor",)))
+    trained = tuple(role for role in models if not _is_served(settings, role))
+    pools, groups = _pools(settings, trained, train_gpus, rollout_gpus)
     sizes = {role: _sizes(settings, ways, role, train_gpus) for role in models}
     work = _work(settings, sizes["actor"].dp)
     sampling = sampling_of(settings)
@@ -139,15 +137,16 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         algorithm=algorithm(settings),
         models=models,
         model_keys=keys,
-        architectures={} if own is None else dict.fromkeys(models, own),
+        architectures={} if own is None else dict.fromkeys(trained, own),
         work=_begun(settings, work, sampling),
-        groups=(_nodes(settings, train_gpus, rollout_gpus),),
+        groups=groups,
         least_node=gpus_of_a_node(settings) if _guesses_nodes(settings, rollout_gpus) else None,
-        pools=tuple(pools),
-        generate=_generation(settings, pools[-1]),
+        pools=pools,
+        generate=_generation(settings, pools[1] if rollout_gpus else pools[0]),
         trainers=sizes,
-        options={role: _options(settings, ways, role) for role in models},
+        options={role: _options(settings, ways, role) for role in trained},
         loss=_loss(settings),
+        teacher=teaching.teacher_of(settings, ENGINE),
         old_log_prob=_old_log_prob(settings, reuses=ways.reuses_log_probs and work.updates == 1),
         weight_sync=ways.weight_sync,
         precision=_precision(settings),
@@ -220,6 +219,28 @@ def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
     return nodes_of(train + rollout, settings.optional_whole("gpus_per_node") or per_node)
 
 
+def _is_served(settings: Settings, role: Role) -> bool:
+    return role == "teacher" and teaching.serves(settings)
+
+
+def _pools(
+    settings: Settings, trained: tuple[Role, ...], train: int, rollout: int
+) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
+    """Return the pools, and the nodes of all; a teacher's server stands beside pools that are parts of a node."""
+    pools = [RunPool(name=TRAIN_POOL, gpus=train, roles=trained)]
+    if rollout:
+        pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout, roles=("actor",)))
+    per_node, nodes = _nodes(settings, train, rollout)
+    if not teaching.serves(settings):
+        return tuple(pools), ((per_node, nodes),)
+    server = teaching.pool_of(settings)
+    widest = settings.optional_whole("gpus_per_node") or max(GPUS_OF_A_NODE, per_node)
+    together = per_node + server.gpus
+    if nodes == 1 and together <= widest:
+        return (*pools, server), ((together, 1),)
+    return (*pools, server), ((per_node, nodes), nodes_of(server.gpus, per_node))
+
+
 def _guesses_nodes(settings: Settings, rollout: int) -> bool:
     """Tell whether nothing says how many GPUs a node has: trainers that are part of one leave room for engines."""
     named = settings.optional_whole("gpus_per_node") is not None
@@ -240,6 +261,8 @@ def _roles(settings: Settings) -> dict[Role, str]:
     if settings.on("distils") and settings.value("teacher_kind") == "megatron":
         # A checkpoint of the actor's architecture, which Megatron swaps in as it does the reference.
         names["teacher"] = "model"
+    elif teaching.serves(settings):
+        names["teacher"] = "teacher_model"
     return names
 
 
@@ -336,19 +359,22 @@ def say_doubts(settings: Settings) -> None:
                 settings.doubt(name, "turns, tools and observations of a rollout of one's own")
     if filters(settings) and sampling_of(settings) is None:
         settings.doubt("filters", "groups that a filter drops and that are sampled again")
-    if settings.on("distils") and settings.value("teacher_kind") != "megatron":
-        settings.doubt("distils", f"passes of a teacher on servers of its own; {SERVICE}")
-    if settings.given(settings.key_of("estimator")) == SERVED_TEACHER:
-        settings.doubt("estimator", f"passes of a teacher on servers of its own; {SERVICE}")
+    served = teaching.serves(settings)
+    if teaching.asks_a_server(settings) and not served:
+        name = "distils" if settings.on("distils") else "estimator"
+        settings.doubt(name, f"passes of a teacher on servers of its own; {SERVICE}")
     for name, what in (
         ("partial_rollout", "responses that are cut off and go on in a later step"),
         ("reward_server", f"rewards that a server gives; {SERVICE}"),
     ):
-        if settings.on(name) or (name == "reward_server" and settings.is_given(name)):
+        given = name == "reward_server" and settings.is_given(name) and not served
+        if given or (name != "reward_server" and settings.on(name)):
             settings.doubt(name, what)
 
 
 def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSizes:
+    if _is_served(settings, role):
+        return teaching.sizes_of(settings)
     own = settings.of(ways.trainer, role)
     sizes = role_sizes(own, gpus, TRAIN_POOL)
     granularity = "full" if own.on("checkpoints") else own.value("granularity")
@@ -409,7 +435,7 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
     gpus, pp = settings.whole("rollout_tp"), settings.whole("engine_pp")
     engines = divided(settings, settings.key_of("rollout_tp"), pool.gpus, gpus)
     tp = divided(settings, settings.key_of("engine_pp"), gpus, pp)
-    ep, groups = settings.whole("engine_ep"), settings.whole("engine_dp")
+    ep, groups = _engine_ep(settings, tp), settings.whole("engine_dp")
     if settings.on("dp_attention") and groups > 1:
         if ep == tp and tp % groups == 0:
             tp //= (
@@ -431,6 +457,18 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         ),
         memory_fraction=settings.number("rollout_memory"),
     )
+
+
+def _engine_ep(settings: Settings, tp: int) -> int:
+    """Return over how many ranks an engine's experts lie: all of its tensor-parallel ones where tokens are sent to them.
+
+    That is whatever `ep-size` says (sglang/srt/server_args.py, `_handle_a2a_moe`; up to 0.4.9 by switches).
+    """
+    sent = [name for name in ("engine_sends", "engine_deepep") if settings.value(name) not in OFF]
+    for name in sent:
+        settings.leave_out(name, "how fast the engine's kernels send tokens to experts")
+    given = settings.whole("engine_ep")
+    return tp if sent or settings.on("engine_ep_moe") else given
 
 
 def _precision(settings: Settings) -> Precision:
@@ -482,6 +520,8 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
         yield WRITTEN_NOTE.format(why)
     if is_int4(named):
         yield FOUR_BITS_NOTE
+    if teaching.serves(settings):
+        yield teaching.ASKED_LATE
     if not says_updates(settings):
         size = settings.of(MEGATRON, "actor").whole("micro_batch") * copies
         yield BATCH_NOTE.format(size)

@@ -23,9 +23,11 @@ from rlplan.planner.configs.reading.given import (
     renamed,
 )
 from rlplan.planner.configs.reading.launched import (
+    as_named,
     launcher_keys,
     service_keys,
     with_files,
+    with_launchers_files,
     with_underscores,
     words_that_start,
 )
@@ -45,6 +47,7 @@ from rlplan.planner.configs.reading.scripts import (
     SCRIPTS,
     assigned,
     file_of,
+    is_launcher_of,
     is_quoted,
     launched_as_script,
     lost_below,
@@ -189,8 +192,6 @@ PYTHON = ".py"
 PROGRAMS: Final = (PYTHON, NOTEBOOK)
 # Why a word of a command line is not known to the program that it starts.
 UNREAD: Final = "is given by what is known where it runs"
-# The module of a framework's own by which its launchers are told (slime/utils/external_utils/command_utils.py).
-UTILITIES: Final = "external_utils"
 # What stands before a mapping of arguments in a call of Python's.
 SPREAD = "**"
 # How many scripts start one another at most.
@@ -306,8 +307,7 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     sheet, given = load_config_sheet(framework), list(words)
     path = Path(given[0])
     if path.suffix in PROGRAMS and path.is_file():
-        launches = is_launcher(path) and f"{framework}.utils.{UTILITIES}" in script_text(path)
-        return launches or has_start(sheet.launch, path)
+        return is_launcher_of(path, framework) or has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
         of_toml = toml_of(path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
@@ -610,11 +610,8 @@ def _with_launch(
     sheet, file = settings.sheet, settings.file
     if sheet.launch == NO_LAUNCH:
         return settings
-    flat = {
-        **service_keys(sheet, commands, file),
-        **launcher_keys(sheet, start.before, command.variables, file),
-        **with_underscores(settings.flat),
-    }
+    launched = launcher_keys(sheet, start.before, command.variables, file)
+    flat = {**service_keys(sheet, commands, file), **launched, **as_named(sheet, settings.flat)}
     if start.program is not None:
         found = python_keys(
             start.program,
@@ -640,7 +637,7 @@ def _with_launch(
         }
     elif start.name.endswith(PYTHON):
         _look_at(settings, start, folder)
-    settings.flat, notes = with_files(sheet, flat, folder)
+    settings.flat, notes = with_launchers_files(sheet, flat, launched, folder)
     settings.notes += notes
     return settings
 

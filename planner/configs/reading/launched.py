@@ -38,15 +38,16 @@ def words_that_start(patterns: Iterable[str], words: Sequence[Text], place: int)
 def launcher_keys(
     sheet: ConfigSheet, words: Sequence[Text], variables: Iterable[tuple[str, Text]], file: str
 ) -> Flat:
-    """Return the keys that stand in front of a start: flags of what launches it, and variables of its command.
+    """Return the keys that stand in front of a start: flags of what launches it, and variables of its command or its Ray job.
 
     Args:
         words: In front of the start, in the same command.
     """
     launch = sheet.launch
+    of_job = (each for name in launch.variables for each in _job_variable(name, words))
     found: Flat = {
         name: GivenValue(value=text.value, where=place_of(text, file), gaps=text.gaps)
-        for name, text in variables
+        for name, text in (*variables, *of_job)
         if name in launch.variables
     }
     named = [Path(word.value).name for word in words]
@@ -56,6 +57,41 @@ def launcher_keys(
     long = [word for word in words[first + 1 :] if not SHORT.fullmatch(word.value)]
     flags = with_underscores(flags_of(long, file))
     return {**found, **{name: flags[name] for name in flags if name not in launch.apart}}
+
+
+def with_launchers_files(
+    sheet: ConfigSheet, flat: Flat, launched: Flat, folder: Path
+) -> tuple[Flat, tuple[str, ...]]:
+    """Return keys with those of the files that they name, those that only launchers read as these have them; and what is said.
+
+    A recipe of open-r1 has `num_processes` for its reader, where nothing reads it (accelerate gets a flag, or its own file).
+
+    Args:
+        launched: What the launcher's command line says.
+
+    Raises:
+        FileError: A file is broken.
+    """
+    last = {key: flat[key] for key in sheet.launch.of_launchers if key in flat}
+    kept = {key: given for key, given in flat.items() if key not in last}
+    first = {key: launched[key] for key in last if key in launched}
+    found, notes = with_files(sheet, {**kept, **first}, folder)
+    return {**last, **found}, notes
+
+
+def as_named(sheet: ConfigSheet, flat: Flat) -> Flat:
+    """Return keys as a sheet names them: by their names in Python where they are fields of dataclasses, as launchers' are."""
+    return with_underscores(flat) if sheet.launch.launchers or sheet.launch.files else flat
+
+
+def _job_variable(name: str, words: Iterable[Text]) -> Iterator[tuple[str, Text]]:
+    """Yield a variable that `ray job submit` sets where a job runs (`--runtime-env-json`, `env_vars`)."""
+    given = re.compile(rf"[\"']{re.escape(name)}[\"']\s*:\s*[\"']([^\"']*)[\"']")
+    for word in words:
+        found = given.search(word.value)
+        if found is not None:
+            # What is not known of the other variables says nothing of this one.
+            yield name, Text(found[1], word.line)
 
 
 def with_underscores(flat: Flat) -> Flat:

@@ -14,6 +14,14 @@ from typing import Any, Final
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import scalar
+from rlplan.planner.configs.reading.launcher_errors import (
+    NO_VARIABLE,
+    StopError,
+    asks_for_what_is_not_set,
+    handler_of,
+    may_fail,
+    raised_by,
+)
 from rlplan.planner.configs.reading.launcher_values import (
     CHANGING,
     ENVIRONMENT,
@@ -53,9 +61,9 @@ from rlplan.planner.configs.reading.python_values import (
     known,
 )
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, RoundError
-from rlplan.planner.configs.shell.text import Gap, Text
+from rlplan.planner.configs.shell.text import Gap, Text, at_their_lines
 
-# The call that starts a training in both frameworks (utils/external_utils/command_utils.py), with its first parameters.
+# The call that starts a training in both (utils/external_utils/command_utils.py), and its parameters; `model_type` up to slime 0.1.
 STARTS: Final = "execute_train"
 PARAMETERS: Final = ("train_args", "num_gpus_per_node", "megatron_model_type", "train_script")
 # A word that is one value that is not known, and names of flags that say nothing of a step's work.
@@ -73,12 +81,10 @@ NODES_VARIABLE: Final = "SLURM_JOB_NUM_NODES"
 # What stands before a field's name in a variable that gives it a value.
 PREFIXES: Final = ("MILES_SCRIPT_", "SLIME_SCRIPT_")
 ENTRIES: Final = ("typer.run", "fire.Fire", "Fire", "asyncio.run")
-# Statements that are followed, and calls inside calls.
-MOST_STATEMENTS, MOST_CALLS = 20_000, 30
+# Statements that are followed, calls in calls, and options that are named though they are not given.
+MOST_STATEMENTS, MOST_CALLS, MOST_OPTIONS = 20_000, 30, 8
 # Parts of expressions that are looked at in all.
 MOST_PARTS: Final = 1_000_000
-# How many options that are not given are named.
-MOST_OPTIONS: Final = 8
 
 
 def is_launcher(path: Path) -> bool:
@@ -121,7 +127,7 @@ def launched_by(path: Path, words: Iterable[str], environment: Mapping[str, str]
     program = _Launcher(path, tree_of(path), dict(environment), list(words))
     try:
         program.play()
-    except _StopError as stop:
+    except StopError as stop:
         if not program.commands:
             problem = f"the program stops here: {stop.reason}"
             raise FileError(f"{path}:{stop.line}", problem) from None
@@ -132,28 +138,11 @@ def launched_by(path: Path, words: Iterable[str], environment: Mapping[str, str]
         allowed = "a script, or behind -- the command that it prints"
         raise FileError(str(path), problem, allowed=allowed)
     return Launched(
-        text=_at_their_lines(program.commands),
+        text=at_their_lines(program.commands),
         variables=program.gaps,
         gaps=tuple(dict.fromkeys(program.left)),
         options=program.taken(),
     )
-
-
-def _at_their_lines(commands: Sequence[tuple[int, str]]) -> str:
-    """Return commands as a script in which they stand on their lines, as far as these follow each other."""
-    text = ""
-    for line, command in commands:
-        missing = line - 1 - text.count("\n")
-        text += ("\n" * missing if missing > 0 or not text else "; ") + command
-    return text
-
-
-class _StopError(Exception):
-    """Leave the program: it raises an error itself, or ends."""
-
-    def __init__(self, line: int, reason: str) -> None:
-        super().__init__()
-        self.line, self.reason = line, reason
 
 
 class _Launcher(LauncherValues):
@@ -185,7 +174,7 @@ class _Launcher(LauncherValues):
         try:  # only to find what is no Python though it has its form, as `return` outside of a function
             compile(self.tree, str(self.path), "exec", dont_inherit=True)
         except (SyntaxError, ValueError, MemoryError) as error:
-            raise _StopError(getattr(error, "lineno", None) or 1, "it is not Python") from None
+            raise StopError(getattr(error, "lineno", None) or 1, "it is not Python") from None
         self._block(self.tree.body)
 
     def _block(self, body: Sequence[ast.stmt]) -> None:
@@ -197,7 +186,7 @@ class _Launcher(LauncherValues):
         self.looked_before += self.looked_at
         self.looked_at = 0
         if self.statements > MOST_STATEMENTS or self.looked_before > MOST_PARTS:
-            raise _StopError(node.lineno, "it is too long to be followed")
+            raise StopError(node.lineno, "it is too long to be followed")
         self.line = node.lineno
         method = getattr(self, f"_play_{type(node).__name__.lower()}", None)
         if method is not None:
@@ -253,7 +242,7 @@ class _Launcher(LauncherValues):
         home.beside = self.beside
         try:
             home.play()
-        except (_StopError, RecursionError):
+        except (StopError, RecursionError):
             return None
         self.beside[path] = home
         return home
@@ -364,7 +353,26 @@ class _Launcher(LauncherValues):
         self._block(node.body)
 
     def _play_try(self, node: ast.Try) -> None:
-        self._block([*node.body, *node.orelse, *node.finalbody])
+        """Follow a block to its end or to the error that it meets; nobody knows what handlers set that may come to act."""
+        caught = handler_of(node, NO_VARIABLE)
+        try:
+            for each in node.body:
+                if caught is not None and asks_for_what_is_not_set(each, self.environment):
+                    raise StopError(each.lineno, written(each), NO_VARIABLE)
+                self._statement(each)
+        except StopError as stop:
+            if (handler := handler_of(node, stop.kind)) is None:
+                raise
+            self._block([*handler.body, *node.finalbody])
+            return
+        self._block(node.orelse)
+        held = self.frames[-1].held if self.frames else self.names
+        if may_fail(node.body, held, self.path):
+            if self.frames and returns([part for each in node.handlers for part in each.body]):
+                what = written(node.body[0])[:MOST_SHOWN]
+                self.frames[-1].undecided = f"is what becomes of {what}"
+            self._forget(node.handlers)
+        self._block(node.finalbody)
 
     def _play_expr(self, node: ast.Expr) -> None:
         self.whole(node.value)
@@ -373,7 +381,7 @@ class _Launcher(LauncherValues):
         raise ReturnError(None if node.value is None else self.whole(node.value))
 
     def _play_raise(self, node: ast.Raise) -> None:
-        raise _StopError(node.lineno, written(node))
+        raise StopError(node.lineno, written(node), raised_by(node))
 
     def _play_assert(self, node: ast.Assert) -> None:
         try:
@@ -381,7 +389,7 @@ class _Launcher(LauncherValues):
         except UnknownValueError:
             return
         if not holds and not self._asks_for_what_is_not_set(node.test):
-            raise _StopError(node.lineno, written(node))
+            raise StopError(node.lineno, written(node), "AssertionError")
 
     def _asks_for_what_is_not_set(self, test: ast.expr) -> bool:
         """Tell whether a test only asks for a value that is there where it runs: a name that is None or empty here."""
@@ -406,7 +414,7 @@ class _Launcher(LauncherValues):
             return self._start(node, depth)
         if last in {"exit", "_exit"}:
             self.placed_of(node.args, depth)  # as in sys.exit(main())
-            raise _StopError(node.lineno, written(node))
+            raise StopError(node.lineno, written(node))
         if fits(name, ENTRIES) and node.args:
             return self._enter(node.args[0], depth)
         own = self._own(node.func, depth)
@@ -549,18 +557,18 @@ class _Launcher(LauncherValues):
         arguments = given.get("train_args")
         if not isinstance(arguments, str):
             reason = getattr(arguments, "reason", NO_CONSTANT)
-            raise _StopError(node.lineno, f"the flags of {written(node)[:MOST_SHOWN]} {reason}")
+            raise StopError(node.lineno, f"the flags of {written(node)[:MOST_SHOWN]} {reason}")
         self._check_flags(arguments, node.lineno)
         script = given.get("train_script", "train.py")
         script = script if isinstance(script, str) else "train.py"
-        before, flags = self._model_flags(given.get("megatron_model_type"))
+        before, flags = self._model_flags(given.get(PARAMETERS[2], given.get("model_type")))
         self.commands.append((node.lineno, f"{before}python3 {script} {flags} {arguments}"))
 
     def _check_flags(self, text: str, line: int) -> None:
         """Stop where flags are not known that may say how much work there is; name others.
 
         Raises:
-            _StopError: They are named.
+            StopError: They are named.
         """
         before = ""
         for word in text.split():
@@ -574,7 +582,7 @@ class _Launcher(LauncherValues):
                 gap = self.gaps[found[1]].gaps[0]
                 if _BESIDE.search(gap.source.lower()) is None:
                     reason = f"the flags {gap.source} (line {gap.line}) are not known: {gap.reason}"
-                    raise _StopError(line, reason)
+                    raise StopError(line, reason)
                 self.left.append(gap)
             before = word
 
@@ -612,7 +620,7 @@ class _Launcher(LauncherValues):
             home.play()
             code = home.names.get("model_args")
             found = self._call(code, [], {}) if isinstance(code, Code) else None
-        except (FileError, _StopError, UnknownValueError):
+        except (FileError, StopError, UnknownValueError):
             return None
         words = found.split() if isinstance(found, str) and "${" not in found else []
         return shlex.join(words) or None
@@ -624,7 +632,7 @@ class _Launcher(LauncherValues):
             home = _Launcher(path, tree_of(path), self.environment, [])
             home.names["__name__"] = path.stem
             home.play()
-        except (FileError, _StopError):
+        except (FileError, StopError):
             raise UnknownValueError("is in a file that is not at hand") from None
         code = home.names.get("model_args")
         if not isinstance(code, Code):

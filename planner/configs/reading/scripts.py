@@ -32,6 +32,8 @@ STARTERS: Final = frozenset(
     {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
 )
 SCRIPTS: Final = (".sh", ".slurm", ".sbatch", ".bash")
+# The module by which launchers of a framework are told (slime/utils/external_utils/command_utils.py).
+UTILITIES: Final = "external_utils"
 # How many scripts beside a program are looked into.
 MOST_SCRIPTS: Final = 50
 
@@ -164,6 +166,17 @@ def started_launcher(words: Sequence[Text], folder: Path) -> tuple[Path | None, 
         if program is not None and is_launcher(program):
             return program, list(arguments)
     return None, []
+
+
+def is_launcher_of(path: Path, framework: str) -> bool:
+    """Tell whether a program is a launcher of a framework's: by the module that it imports, else by the sources beside it."""
+    if not is_launcher(path):
+        return False
+    text = _text_of(path)
+    if f".utils.{UTILITIES}" in text:
+        return f"{framework}.utils.{UTILITIES}" in text
+    sources = Path(framework, "utils", "arguments.py")
+    return any((each / sources).is_file() for each in (path.parent, *above(path.parent)))
 
 
 def launched_as_script(

@@ -186,7 +186,8 @@ class LaunchSheet:
     Attributes:
         launchers: Programs in front of the start whose flags are keys too.
         apart: Flags of launchers that mean something else than the keys of their names.
-        variables: Variables of the start's command that are keys.
+        of_launchers: Keys that only what launches reads, or its own file: what a file behind the start says of them counts last.
+        variables: Variables of the start's command, or of its Ray job, that are keys.
         services: Commands of their own whose flags are keys: what stands before these, by the words that start one.
         sections: Beginnings of keys that a file gives in a section of its own, and what stands in their place; the first that
             a key begins with counts.
@@ -203,6 +204,7 @@ class LaunchSheet:
 
     launchers: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
+    of_launchers: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     services: FrozenDict[str, str] = FrozenDict()
     sections: FrozenDict[str, str] = FrozenDict()
@@ -495,6 +497,11 @@ def load_config_sheet(name: str) -> ConfigSheet:
     check_parts(name, "keys")
     path = data_files("keys")[name]
     return decode(ConfigSheet, _keys_of(path), str(path))
+
+
+def is_library(name: str) -> bool:
+    """Tell whether programs of one's own start a framework's training, by calls."""
+    return bool(load_config_sheet(name).launch.starts)
 
 
 def _keys_of(path: Path) -> Any:  # noqa: ANN401 -- as a file has it; `decode` refuses what is no sheet

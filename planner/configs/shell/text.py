@@ -1,6 +1,6 @@
 """A word of a script: what it expands to, where it is written, and what of it could not be evaluated."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 # How a reason ends of what depends on the machine, or the time, and on nothing in the script.
@@ -75,3 +75,12 @@ def joined(texts: Iterable[Text], separator: str, line: int) -> Text:
     parts = list(texts)
     gaps = tuple(gap for part in parts for gap in part.gaps)
     return Text(separator.join(part.value for part in parts), line, gaps)
+
+
+def at_their_lines(commands: Sequence[tuple[int, str]]) -> str:
+    """Return commands as a script in which they stand on their lines, as far as these follow each other."""
+    text = ""
+    for line, command in commands:
+        missing = line - 1 - text.count("\n")
+        text += ("\n" * missing if missing > 0 or not text else "; ") + command
+    return text

@@ -86,7 +86,8 @@ def test_a_first_sheet_without_a_sync_does_not_end_a_comparison(monkeypatch):
     swift = known_framework("ms-swift")
     empty = comparing._empty(swift, "same layout")
     monkeypatch.setattr(comparing, "_check_sync", refused)
-    step = comparing._of_sheet(request, request.plan, swift, empty, comparing.KEPT[-1])
+    kept = comparing.Kept(fields=comparing.KEPT[-1])
+    step = comparing._of_sheet(request, request.plan, swift, empty, kept)
     assert len(set(first)) > 1
     assert step.plan.job.framework != first[0]
 
@@ -131,6 +132,77 @@ def test_the_users_plan_is_the_best_where_no_better_one_was_found():
     assert (found.kind, found.forecast, found.gap) == ("best settings", forecast, 0.0)
     faster = replace(best, forecast=replace(forecast, iteration_seconds=1e-3))
     assert _no_worse(request.job, faster, stands) is faster
+
+
+SLIME = (
+    "train.py --hf-checkpoint /models/Qwen2.5-0.5B --num-rollout 10 --rollout-batch-size 16 --n-samples-per-prompt 4 "
+    "--rollout-max-prompt-len 512 --rollout-max-response-len 2048 --global-batch-size 64 --colocate "
+    "--actor-num-gpus-per-node 2 --use-dynamic-batch-size --max-tokens-per-gpu {budget} --recompute-granularity full "
+    "--recompute-method uniform --recompute-num-layers 1 --rollout-num-gpus-per-engine 1"
+)
+
+
+def slimes(budget, *more, version=None):
+    """Return a request to compare a small packed run of slime's, as it stands."""
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=400, environment={}, version=version)
+    found = imported("slime", [*SLIME.format(budget=budget).split(), *more], options)
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved))
+    return ComparisonRequest(
+        job=found.resolved, plan=plan, facts_of=load_facts, seconds=SEARCH_SECONDS
+    )
+
+
+@pytest.mark.parametrize(("budget", "told"), [(4096, 4096), (1024, 2560)])
+def test_packed_micro_batches_are_kept_with_what_is_computed_again(budget, told):
+    """verl refuses budgets below the longest prompt and response, 2,560 tokens; Megatron's flags do not."""
+    request = slimes(budget)
+    assert request.plan.tasks["actor.update"].token_budget == budget
+    step = _same_layout(request, request.plan, known_framework("verl"))
+    update = step.plan.tasks["actor.update"]
+    assert (update.token_budget, update.recompute, update.offload) == (told, "full", True)
+    assert step.plan.job.framework == "verl-megatron"
+    named = any("micro-batches of 2,560 tokens in place of 1,024" in note for note in step.notes)
+    assert named == (told != budget)
+
+
+def test_limits_of_prompt_and_response_are_told_apart_where_a_job_has_one_of_both():
+    request = slimes(4096, "--rollout-max-context-len", "2100")
+    assert request.job.workload.longest_sequence_tokens == 2100
+    step = _same_layout(request, request.plan, known_framework("verl"))
+    told, work = step.plan.job.workload, request.job.workload
+    assert told.max_total_tokens is None
+    assert (told.prompt_tokens, told.response_tokens) == (work.prompt_tokens, work.response_tokens)
+    room = f"room for sequences of {told.longest_sequence_tokens:,} tokens"
+    assert told.longest_sequence_tokens > 2100
+    assert any(note.startswith(room) for note in step.notes)
+
+
+def test_jobs_of_an_older_slime_have_a_best_plan_of_today_s():
+    request = slimes(4096, version="0.2")
+    assert request.job.old_log_prob == "trainer"
+    step = _best(request, known_framework("slime"))
+    assert step.plan.job.old_log_prob == "engine"
+
+
+def test_a_framework_that_generates_with_two_engines_is_searched_with_the_sheet_s_own():
+    request = request_of()
+    trainer = next(comparing._trainers(known_framework("trl")))
+    static = replace(request.job.engines, generate="transformers-static")
+    other = comparing._of_trainer(replace(request.job, engines=static), "trl", trainer)
+    assert other.engines.generate == "vllm-0.15"
+
+
+def test_ways_to_make_logits_that_an_engine_does_not_have_are_left_out_and_said():
+    request = request_of(
+        "actor_rollout_ref.actor.entropy_checkpointing=True",
+        "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True",
+        "actor_rollout_ref.actor.use_torch_compile=False",
+    )
+    assert request.job.trainer("actor").logits == "entropy-checkpointed"
+    step = _same_layout(request, request.plan, known_framework("openrlhf"))
+    words = "makes logits as is usual in OpenRLHF, not by entropy-checkpointed"
+    assert not step.reason
+    assert words in step.notes
 
 
 def test_what_cannot_be_told_is_said_in_words():

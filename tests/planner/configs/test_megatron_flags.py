@@ -7,10 +7,13 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.parts import num_parameters
+from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.megatron.model import layers_with_experts, written_model
 from rlplan.planner.configs.reading.configuration import most_named, starts_of
 from rlplan.profiles.catalog import load_model, model_names
+from rlplan.profiles.facts import load_facts
+from rlplan.simulator.simulate import simulate
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
 
@@ -592,3 +595,128 @@ def test_lists_of_layers_are_what_python_makes_of_them(written):
     words = f"{SHARED} --num-experts 8 --moe-router-topk 2"
     settings = read(f"{words} --moe-layer-freq {written}").settings
     assert layers_with_experts(settings, 4) == (True,) * 4
+
+
+@pytest.mark.parametrize(
+    ("told", "more", "framework"),
+    [
+        ('{\\"A\\": \\"${NOT_SET}\\", \\"SLIME_BACKEND\\": \\"fsdp\\"}', "", "slime-fsdp"),
+        ('{\\"SLIME_BACKEND\\": \\"fsdp\\"}', "--train-backend megatron", "slime"),
+        ('{\\"A\\": \\"1\\"}', "", "slime"),
+    ],
+)
+def test_a_variable_of_the_ray_job_says_what_trained_before_a_flag_did(
+    tmp_path, told, more, framework
+):
+    path = tmp_path / "run.sh"
+    job = f'ray job submit --runtime-env-json="{{\\"env_vars\\": {told}}}" --'
+    path.write_text(f"{job} python3 {SHARED} {more}\n")
+    found = imported("slime", [str(path)], OPTIONS)
+    assert found.job.framework == framework
+    assert not found.keys.unknown
+    path.write_text(f"{job} python3 {SHARED}\n".replace("fsdp", "veomni"))
+    if "SLIME_BACKEND" in told:
+        with pytest.raises(FileError, match="SLIME_BACKEND: is not known"):
+            imported("slime", [str(path)], OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("flags", "tp", "ep", "left"),
+    [
+        ("", 8, 1, False),
+        ("--sglang-ep-size 4", 8, 4, False),
+        ("--sglang-moe-a2a-backend none --sglang-ep-size 4", 8, 4, False),
+        ("--sglang-moe-a2a-backend deepep", 8, 8, True),
+        ("--sglang-moe-a2a-backend mooncake --sglang-ep-size 4", 8, 8, True),
+        ("--sglang-enable-deepep-moe", 8, 8, True),
+        ("--sglang-enable-ep-moe", 8, 8, False),
+        ("--sglang-enable-ep-moe --sglang-enable-dp-attention --sglang-dp-size 4", 2, 8, False),
+        ("--sglang-enable-dp-attention --sglang-dp-size 4", 8, 1, False),
+    ],
+)
+def test_engines_that_send_tokens_to_experts_spread_them_over_all_their_ranks(flags, tp, ep, left):
+    """By sglang/srt/server_args.py: "The expert parallel size is adjusted to be the same as the tensor parallel size"."""
+    words = SHARED.replace("Qwen3-4B", "Qwen3-30B-A3B")
+    found = read(f"{words} --rollout-num-gpus-per-engine 8 {flags}")
+    layout = found.draft.tasks["actor.generate"]
+    assert (layout.tp, layout.ep, layout.dp * layout.tp) == (tp, ep, 8)
+    assert (
+        any("send tokens to experts" in each for each in found.settings.left_out.values()) == left
+    )
+
+
+SERVED = """
+CUDA_VISIBLE_DEVICES=6,7 python3 -m sglang.launch_server --model-path /models/Qwen3-14B --host 0.0.0.0 \\
+    --port 13141 --tp 2 --chunked-prefill-size 4096 --mem-fraction-static 0.6 > log 2>&1 &
+ray job submit -- python3 train.py {flags} --actor-num-gpus-per-node 4 --rollout-num-gpus 2 --global-batch-size 256 \\
+    --rm-url http://127.0.0.1:13141/generate {more}
+"""
+
+
+def served(tmp_path, more, framework="slime"):
+    """Return a script that starts a teacher's server beside its training, imported."""
+    path = tmp_path / "run.sh"
+    path.write_text(SERVED.format(flags=COMMON, more=more))
+    return imported(framework, [str(path)], OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("framework", "more"),
+    [
+        ("slime", "--use-opd --opd-type sglang --opd-kl-coef 0.5"),
+        ("miles", "--use-opd --opd-type sglang --opd-kl-coef 0.5"),
+        ("slime", "--advantage-estimator on_policy_distillation"),
+    ],
+)
+def test_a_teacher_whose_server_the_script_starts_has_a_pool_and_an_engine(
+    tmp_path, framework, more
+):
+    found = served(tmp_path, more, framework)
+    assert dict(found.job.models)["teacher"] == "qwen3-14b"
+    teacher = found.job.teacher
+    assert (teacher.engine, teacher.memory_fraction) == ("sglang-0.5", 0.6)
+    pools = [(pool.name, pool.gpus, pool.roles) for pool in found.draft.pools]
+    assert pools[1:] == [("rollout", 2, ("actor",)), ("teacher", 2, ("teacher",))]
+    assert [(group.gpus_per_node, group.nodes) for group in found.job.cluster] == [(8, 1)]
+    assert found.draft.tasks["teacher.compute_log_prob"].tp == 2
+    assert not found.keys.changes_work
+    assert not found.keys.unknown
+    weight = 0.5 if "0.5" in more else 1.0
+    assert found.job.hyperparameters.teacher_coefficient == weight
+
+
+def test_a_teacher_that_has_no_room_on_the_node_that_trains_has_one_of_its_own(tmp_path):
+    found = served(tmp_path, "--use-opd --opd-type sglang --colocate --actor-num-gpus-per-node 8")
+    assert [(group.gpus_per_node, group.nodes) for group in found.job.cluster] == [(8, 1), (2, 1)]
+    assert found.draft.tasks["actor.generate"].pool == "train"
+
+
+def test_a_teacher_s_pass_is_forecast_on_its_server(tmp_path):
+    found = served(tmp_path, "--use-opd --opd-type sglang")
+    facts = load_facts(found.resolved)
+    forecast = simulate(complete(found.draft, found.resolved, facts), facts)
+    cost = next(each for each in forecast.costs if each.name == "teacher.compute_log_prob")
+    assert {"prefill", "prompt log-probabilities"} <= set(cost.parts)
+
+
+@pytest.mark.parametrize(
+    ("framework", "more"),
+    [
+        (
+            "miles",
+            "--use-opd --opd-type sglang --opd-teacher-urls math=http://h1:1/g code=http://h2:2/g",
+        ),
+        ("miles", "--use-opd --opd-type sglang --opd-log-prob-top-k 16"),
+    ],
+)
+def test_teachers_that_tell_otherwise_stay_doubtful(tmp_path, framework, more):
+    found = served(tmp_path, more, framework)
+    assert "teacher" not in found.job.models
+    assert "use-opd" in found.keys.changes_work
+
+
+def test_a_server_of_a_judge_is_no_teacher(tmp_path):
+    found = served(tmp_path, "")
+    assert "teacher" not in found.job.models
+    assert "rm-url" in found.keys.changes_work
+    assert len(found.draft.pools) == 2

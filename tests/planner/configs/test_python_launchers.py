@@ -239,6 +239,25 @@ def test_a_framework_is_told_by_the_module_that_its_launcher_imports(tmp_path):
         imported("miles", [str(path)], OPTIONS)
 
 
+def test_a_launcher_that_lies_beside_a_framework_s_sources_is_its_own(tmp_path):
+    program = tmp_path / "scripts" / "run.py"
+    program.parent.mkdir()
+    flags = "--hf-checkpoint /models/x --rollout-batch-size 4 --rollout-max-response-len 4096 --colocate"
+    program.write_text(
+        f"import command_utils as U\nU.execute_train(train_args='{flags}', num_gpus=8, model_type='qwen3-4B')\n"
+    )
+    assert not starts_of("slime", [str(program)])
+    sources = tmp_path / "slime" / "utils" / "arguments.py"
+    sources.parent.mkdir(parents=True)
+    sources.touch()
+    assert starts_of("slime", [str(program)])
+    assert not starts_of("miles", [str(program)])
+    # The model is the one whose file of flags the call names.
+    assert (
+        imported("slime", [str(program)], OPTIONS).resolved.architecture("actor").name == "qwen3-4b"
+    )
+
+
 def test_a_command_of_a_shell_that_is_started_is_read(tmp_path):
     command = "export A=1 && ray job submit -- python3 train.py --rollout-batch-size 4"
     path = tmp_path / "run.py"
@@ -270,6 +289,17 @@ def flags_of(tmp_path, text):
         ("x = f'{\"a b\"!r}'", "'a b'"),
         ("x = 1\nfor i in [1]:\n    pass\nelse:\n    x = 2", "2"),
         ("import os\nos.environ['X'] = '3'\nx = os.environ.get('X', '1')", "3"),
+        ("try:\n    x = int(os.environ['NO'])\nexcept KeyError:\n    x = 8", "8"),
+        (
+            "try:\n    x = os.environ['NO']\nexcept (ValueError, LookupError):\n    x = 8\nfinally:\n    x += 1",
+            "9",
+        ),
+        ("try:\n    x = 4\n    raise OwnError('no')\nexcept Exception:\n    x += 1", "5"),
+        (
+            "def f():\n    raise ValueError\ntry:\n    x = 1\n    f()\nexcept KeyError:\n    x = 2\nexcept ValueError:\n    x = 3",
+            "3",
+        ),
+        ("try:\n    import json\n    x = 4\nexcept ImportError:\n    x = 1\nelse:\n    x = 6", "6"),
     ],
 )
 def test_names_and_values_are_those_of_python(tmp_path, text, flags):
@@ -284,12 +314,21 @@ def test_names_and_values_are_those_of_python(tmp_path, text, flags):
         "def f(a=1):\n    return a\nx = f(**given())",
         "def f():\n    if given():\n        return 'a'\n    return 'b'\nx = f()",
         "x = ['b']\nfor i in given():\n    x.append('c')",
+        "x = 8\ntry:\n    import never_heard_of\nexcept ImportError:\n    x = 4",
+        "x = 8\ntry:\n    probe()\nexcept RuntimeError:\n    x = 4",
+        "def f():\n    try:\n        probe()\n    except OSError:\n        return 1\n    return 2\nx = f()",
         "x = ['b']\nwhile given():\n    x.append('c')",
         "import argparse\np = argparse.ArgumentParser()\np.add_argument('--x', required=True)\nx = p.parse_args().x",
     ],
 )
 def test_what_is_not_known_is_not_taken_for_a_part_of_it(tmp_path, text):
     assert flags_of(tmp_path, text).startswith("${")
+
+
+def test_an_error_that_nothing_handles_stops_the_program(tmp_path):
+    text = "try:\n    raise ValueError('bad')\nexcept KeyError:\n    pass\nx = 1"
+    with pytest.raises(FileError, match="the program stops here: raise ValueError"):
+        flags_of(tmp_path, text)
 
 
 @pytest.mark.parametrize("change", ["append(given())", "extend(given())"])

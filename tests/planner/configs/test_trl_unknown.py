@@ -7,6 +7,7 @@ import pytest
 from rlplan.errors import FileError, MissingValueError, MissingValuesError
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan_cli.config_options import framework_of
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=64.0, environment={})
 
@@ -213,3 +214,23 @@ def test_accelerate_starts_a_module_by_a_flag_of_its_own(program):
     script = program.parent / "run.sh"
     script.write_text("accelerate launch --num_processes 4 --module own\n", encoding="utf-8")
     assert imported("trl", [str(script)], OPTIONS).run.pools[0].gpus == 4
+
+
+# Every trainer of TRL 1.10 (huggingface/trl@f2cd57710, July 2026) that is not GRPO's, RLOO's or GKD's.
+OTHERS = (
+    "A2PO AsyncGRPO BCO CPO DPO Distillation GMPO GOLD GRPOWithReplayBuffer IWOPD KTO MiniLLM NashMD ORPO OnlineDPO PPO "
+    "PRM Reward SDFT SDPO SFT SSD ServerDistillation TPO XPO"
+)
+
+
+@pytest.mark.parametrize("name", OTHERS.split())
+def test_every_other_trainer_of_trl_is_refused_by_what_it_does(tmp_path, name):
+    program = tmp_path / "train.py"
+    program.write_text(
+        f"from trl import {name}Config, {name}Trainer\n"
+        f"trainer = {name}Trainer(model='Qwen/Qwen3-4B', args={name}Config(output_dir='x'))\ntrainer.train()\n"
+    )
+    with pytest.raises(FileError) as refused:
+        framework_of([str(program)])
+    assert "of no framework" not in str(refused.value)
+    assert refused.value.problem.startswith(("trains", "distils"))
