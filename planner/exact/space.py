@@ -621,6 +621,17 @@ class Space:
             )
         return known[members]
 
+    @cached_property
+    def senders(self) -> tuple[Site, ...]:
+        """Return where the actor may train that sends its weights to copies, each with the fastest network of all shares.
+
+        None where no share that others may get too can hold it, of what the user pinned.
+        """
+        sites = [self.site(share) for share in self.set_shares(("actor",))]
+        fastest = max(self.site(share).inter_node_bytes_per_second for share in self.shares)
+        each = (replace(site, inter_node_bytes_per_second=fastest) for site in sites)
+        return tuple(dict.fromkeys(each))
+
     def arrival_seconds(self, members: ColocatedSet) -> float:
         """Return the least seconds until a set beside the generating one has its first data.
 
