@@ -5,15 +5,15 @@ the few hundred numbers that a search asks of at a time are worth.
 """
 
 import math
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-Values = TypeVar("Values", bound=npt.NDArray[Any])
+Number = TypeVar("Number", bound=np.generic)
 
 
-def distinct(values: Values) -> Values:
+def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """Return an array's values, ascending, each once. Shape (values,) in, (distinct values,) out."""
     ordered = np.sort(values)
     is_first = np.ones(len(ordered), dtype=bool)
@@ -21,7 +21,7 @@ def distinct(values: Values) -> Values:
     return ordered[is_first]
 
 
-def distinct_rows(rows: Values) -> Values:
+def distinct_rows(rows: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """Return an array's rows in the order of their first column, then of the next, each once.
 
     Shape (rows, columns) in, (distinct rows, columns) out.
