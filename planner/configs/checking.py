@@ -303,7 +303,7 @@ def check_plan(
         forecast: The plan's, where it is at hand.
     """
     check_played(plan, file)
-    forecast = forecast or simulate(plan, facts)
+    forecast = simulate(plan, facts) if forecast is None else forecast
     verdict, remarks = _verdict(forecast, PlacedPlan(plan, facts))
     sought = improves or (typed is not None and not forecast.feasible)
     return Checked(

@@ -653,10 +653,11 @@ class Space:
     def senders(self) -> tuple[Site, ...]:
         """Return where the actor may train that sends its weights to copies, each with the fastest network of all shares.
 
-        None where no share that others may get too can hold it, of what the user pinned.
+        Empty where no share that others may get too can hold it, of what the user pinned.
         """
         sites = [self.site(share) for share in self.set_shares(("actor",))]
-        fastest = max(self.site(share).inter_node_bytes_per_second for share in self.shares)
+        every = (self.site(share).inter_node_bytes_per_second for share in self.shares)
+        fastest = max(every, default=0.0)
         each = (replace(site, inter_node_bytes_per_second=fastest) for site in sites)
         return tuple(dict.fromkeys(each))
 
