@@ -42,6 +42,11 @@ class WorkerGroup:
         """Return the number of workers."""
         return len(self._actors)
 
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Return the ranks that are there: all of them, but where replicas come and go."""
+        return tuple(range(self.ranks))
+
     def protocol(self, method: str) -> TransferProtocol:
         """Return the transfer protocol that a worker method declares."""
         return protocol_of(getattr(self._worker, method))

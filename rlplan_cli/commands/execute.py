@@ -174,6 +174,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
             "dry-run only says so.",
         ),
     ] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEDULE",
+            help="Let replicas that generate come and go, and go on where one is lost: 2, or from which iteration on how "
+            "many (0:1,40:3).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
@@ -190,11 +198,16 @@ def command(  # noqa: PLR0917 -- one parameter an option
     complete, facts = load_plan(no_script(plan), profile, site=site)
     complete = complete if adapt is None else adapting.in_force(complete, out, start)
     _check_job(complete.job, plan, best)
-    from rlplan.executor.control.capabilities import check_runnable
+    from rlplan.executor.control.capabilities import check_coming, check_runnable
     from rlplan.executor.control.run import Saving
     from rlplan.executor.control.weights import with_weights
+    from rlplan.replicas import read_schedule
 
     tasks = check_runnable(complete, str(plan))
+    schedule = None if replicas is None else read_schedule(replicas)
+    if schedule is not None:
+        joins, moves = cluster is not None, adapt is not None
+        check_coming(schedule, complete, str(plan), joins=joins, moves=moves)
     located = with_weights(complete, tasks, downloads=download, file=str(plan))
     saving = Saving(
         every=checkpoint_every,
@@ -222,6 +235,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             stopping=stopping,
             log_to=log_to,
             adapter=adapter,
+            schedule=schedule,
         )
     comparison = running.compare_run(out, forecast, run, facts)
     running.print_run(out, run, comparison, as_json=as_json)
