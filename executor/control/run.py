@@ -45,8 +45,9 @@ from rlplan.executor.control.stopping import StopCheck, Stopping, rows_before
 from rlplan.executor.control.summary import NOT_IN_EVERY_ITERATION, iteration_metrics, progress_line
 from rlplan.executor.control.tracking import Tracking
 from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import KeptWorkers, WorkerGroup
-from rlplan.executor.workers.processes.ray_session import DEVICE, running_ray
+from rlplan.executor.workers.processes.ray_session import DEVICE, HOST, running_ray
 from rlplan.executor.workers.worker import Worker
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
@@ -284,7 +285,7 @@ class Run:
             if not may_keep_workers(self.plan):
                 yield None
                 return
-            kept = KeptWorkers(Worker, DEVICE)
+            kept = KeptWorkers(Worker, DEVICE, (HostWorker, HOST))
             try:
                 yield kept
             except Exception:

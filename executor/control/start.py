@@ -110,8 +110,8 @@ def started_groups(  # noqa: PLR0913, PLR0917 -- all that a start is made of
         limit_seconds: Of the start; None: there is none.
         placed: Where they start in a cluster that was joined; None: on slots of a Ray of the run's own.
         limited: Who says how long the start may take.
-        kept: Takes workers on devices of this machine back where all goes well, for the next plan, and has those of the plan
-            before; None: all are started, and ended.
+        kept: Takes workers back where all goes well, for the next plan, and has those of the plan before; None: all are
+            started, and ended.
         coming: Replicas that come and go; None: all stay.
 
     Raises:
@@ -141,10 +141,10 @@ def started_groups(  # noqa: PLR0913, PLR0917 -- all that a start is made of
         _stop(groups)
         raise
     else:  # an interruption ends Ray and all workers with it, or Ray has ended and would not answer
-        on_devices = {pool.name for pool in plan.pools if kept is not None and not pool.is_host}
-        _stop({name: each for name, each in groups.items() if name not in on_devices})
-        if kept is not None:
-            kept.take_back([groups[name] for name in on_devices])
+        if kept is None:
+            _stop(groups)
+        else:
+            kept.take_back(groups.values())
 
 
 def _clear(kept: KeptWorkers, is_late: Callable[[], bool]) -> None:
@@ -167,18 +167,17 @@ def _start_pools(
 ) -> None:
     """Start the workers of all pools, and note each pool's as soon as they start.
 
-    Those on devices start first and alone where they are kept: what takes no time under the next plan is told from what starts
-    with every plan.
+    Where they are kept they are waited for: what takes no time under the next plan is told from what is done with every plan.
 
     Args:
         folder: Of the job's files.
     """
     for pool in (each for each in plan.pools if not each.is_host and each.name not in groups):
         groups[pool.name] = _started(pool, placed, kept)
-    if kept is not None:
-        kept.wait(plan.job, folder)
     for pool in (each for each in plan.pools if each.is_host):
         groups[pool.name] = _started(pool, placed, kept)
+    if kept is not None:
+        kept.wait(plan.job, folder)
 
 
 def _started(pool: ResourcePool, placed: Placed | None, kept: KeptWorkers | None) -> WorkerGroup:
@@ -187,6 +186,8 @@ def _started(pool: ResourcePool, placed: Placed | None, kept: KeptWorkers | None
     if placed is not None:
         return start_placed_group(worker, placed.of_pool(pool.name, pool.gpus))
     if pool.is_host:
+        if kept is not None:
+            return kept.start_group(pool.gpus, host=True)
         return start_group(worker, pool.gpus, HOST)
     cuda = device_type(pool.device) != CPU
     if kept is not None:
