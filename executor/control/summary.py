@@ -188,7 +188,8 @@ def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
         parts.append(f"KL to the teacher {metrics['teacher_kl']:.3g}")
     parts.append(f"{metrics['response_tokens']:.1f} tokens a response")
     if REPLICAS in metrics:
-        parts.append(f"{metrics[REPLICAS]:.0f} replicas")
+        count = round(metrics[REPLICAS])
+        parts.append("1 replica" if count == 1 else f"{count} replicas")
     if "rounds" in metrics:
         parts.append(f"{metrics['rounds']:.0f} rounds")
     parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
