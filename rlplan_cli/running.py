@@ -159,6 +159,7 @@ def compare_run(
     of_replicas: tuple[ReplicaRow, ...] = ()
     if run.replicas:
         whole, run = run, with_usual_replicas(run)
+        of_replicas = stored_replicas(out)
         if facts is not None:
             plans = {count: with_replicas(whole.plan, count) for count in by_replicas(whole)}
             forecasts = {count: simulate(each, facts) for count, each in plans.items()}
@@ -177,6 +178,14 @@ def compare_run(
             write_json(out / AS_RUN_FILE, as_run)
     write_json(out / COMPARISON_FILE, comparison)
     return comparison
+
+
+def stored_replicas(run_folder: Path) -> tuple[ReplicaRow, ...]:
+    """Return what is stored of a run's forecasts by the number of replicas; nothing where nothing is."""
+    from rlplan.results.stored import COMPARISON_FILE, read_comparison
+
+    path = run_folder / COMPARISON_FILE
+    return read_comparison(path).replicas if path.exists() else ()
 
 
 def stored_as_run(run_folder: Path) -> Forecast | None:

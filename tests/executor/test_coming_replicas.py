@@ -9,10 +9,14 @@ import ray
 
 from rlplan.errors import CapabilityError, FileError, WorkerLostError
 from rlplan.executor.control.capabilities import check_coming, check_runnable
+from rlplan.executor.control.checkpoints import find_checkpoint
 from rlplan.executor.control.controller import Controller
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.control.run import Saving
 from rlplan.executor.control.start import ComingReplicas, prepare_groups, started_replicas
 from rlplan.executor.control.summary import iteration_metrics
 from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.execute import execute
 from rlplan.executor.workers.pools import start_group
 from rlplan.executor.workers.processes.ray_session import DEVICE
 from rlplan.job import Rewards
@@ -21,6 +25,7 @@ from rlplan.replicas import read_schedule
 from rlplan.workload import Lognormal
 from tests.executor.harness import ReusedWorker, collected
 from tests.executor.plans import make_job, make_plan
+from tests.executor.test_checkpoints import assert_same, stored_weights
 
 APART = {"p0": (1, ("actor", "reference")), "generator": (4, ("actor",))}
 LENGTHS = Lognormal(mean=8.0, std=8.0, max=40)
@@ -274,3 +279,32 @@ def test_what_has_no_replicas_that_come_and_go_is_refused(plan, schedule, words)
 def test_what_is_not_done_beside_replicas_that_come_and_go_is_said(joins, moves):
     with pytest.raises(CapabilityError, match="replicas that come and go"):
         check_coming(read_schedule("2"), plan_of(), joins=joins, moves=moves)
+
+
+@pytest.mark.full
+@pytest.mark.ray
+def test_a_resumed_run_begins_with_the_replicas_of_its_iteration_and_ends_alike(
+    shared_workers, ray_slots, tmp_path
+):
+    schedule = read_schedule("0:1,2:2")
+
+    def carried_out(out, iterations, resume=None):
+        saving = Saving(every=1, resume=resume)
+        return execute(
+            plan_of(),
+            out,
+            iterations=iterations,
+            seed=1,
+            warmup=0,
+            saving=saving,
+            schedule=schedule,
+        )
+
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    carried_out(whole, 4)
+    carried_out(parts, 2)
+    assert carried_out(parts, 4, resume=parts).replicas == (2, 2)
+    assert [row["replicas"] for row in read_metrics(parts)][2:] == [2, 2]
+    found, expected = find_checkpoint(parts), find_checkpoint(whole)
+    assert found.state == expected.state
+    assert_same(stored_weights(found), stored_weights(expected))

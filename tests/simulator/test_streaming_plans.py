@@ -10,7 +10,7 @@ import pytest
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
-from rlplan.executor.control.feeds.sample_stream import Rollouts
+from rlplan.executor.control.feeds.rollouts import Rollouts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import ResourcePool, TaskPlan
