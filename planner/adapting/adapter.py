@@ -157,6 +157,8 @@ class MoveAdapter:
         self._pace.clear(done)
         moved = self._decided
         self._has_moved = moved is not None and same_layout(plan, moved.plan)
+        if moved is not None and self._has_moved and not moved.is_back:
+            self._left.append(moved)
         if moved is not None and (not self._has_moved or moved.is_back):
             self._decided = None  # it was not made, or nothing is to be judged of it
 
@@ -347,7 +349,6 @@ class MoveAdapter:
         self._decided = Move(
             decision=decision, before=request.measured, found=found, plan=best.plan
         )
-        self._left.append(self._decided)
         brings = best.gain_left
         low, high = show_seconds(brings.p10_seconds), show_seconds(brings.p90_seconds)
         return Adaptation(

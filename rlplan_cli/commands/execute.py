@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from rlplan.job import Job
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
+    from rlplan.replicas import ReplicaSchedule
     from rlplan.results.forecast import Forecast
+    from rlplan_cli.adapting import Where
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
@@ -198,16 +200,13 @@ def command(  # noqa: PLR0917 -- one parameter an option
     complete, facts = load_plan(no_script(plan), profile, site=site)
     complete = complete if adapt is None else adapting.in_force(complete, out, start)
     _check_job(complete.job, plan, best)
-    from rlplan.executor.control.capabilities import check_coming, check_runnable
+    from rlplan.executor.control.capabilities import check_runnable
     from rlplan.executor.control.run import Saving
     from rlplan.executor.control.weights import with_weights
-    from rlplan.replicas import read_schedule
 
     tasks = check_runnable(complete, str(plan))
-    schedule = None if replicas is None else read_schedule(replicas)
-    if schedule is not None:
-        joins, moves = cluster is not None, adapt is not None
-        check_coming(schedule, complete, str(plan), joins=joins, moves=moves)
+    where = adapting.Where(cluster is not None, simulate_nodes)
+    schedule = _schedule(replicas, complete, plan, where, moves=adapt is not None)
     located = with_weights(complete, tasks, downloads=download, file=str(plan))
     saving = Saving(
         every=checkpoint_every,
@@ -220,7 +219,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
         export_best=best,
     )
     forecast = _forecast(complete, facts, plan)
-    where = adapting.Where(cluster is not None, simulate_nodes)
     with adapting.adapter_of(adapt, facts, profile, complete, out, where) as adapter:
         run = running.run_plan(
             located,
@@ -267,6 +265,27 @@ def _forecast(plan: Plan, facts: Facts, file: Path) -> Forecast:
     forecast = simulate(plan, facts)
     check_limits(plan, forecast, str(file))
     return forecast
+
+
+def _schedule(
+    given: str | None, plan: Plan, file: Path, where: Where, *, moves: bool
+) -> ReplicaSchedule | None:
+    """Return how many replicas there are when, as an option says; None where all of them stay.
+
+    Args:
+        moves: Whether it may go on with another plan.
+
+    Raises:
+        UserError: It is no schedule, or the plan or this executor has no such replicas.
+    """
+    from rlplan.executor.control.capabilities import check_coming
+    from rlplan.replicas import read_schedule
+
+    if given is None:
+        return None
+    schedule = read_schedule(given)
+    check_coming(schedule, plan, str(file), joins=where.joins, moves=moves)
+    return schedule
 
 
 def _check_places(
