@@ -6,7 +6,7 @@ from statistics import fmean
 import numpy as np
 import pytest
 
-from rlplan.calibration import Calibration, Factor
+from rlplan.calibration import Calibration, Factor, WorkKind
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.adapting.proposing import in_layout_of, proposals
 from rlplan.planner.measured.measured_lengths import at_lengths
@@ -25,7 +25,7 @@ from tests.planner.adapting.test_adapting import (
 
 MEAN, STD, LONGEST = 12.0, 7.0, 50
 # What this machine takes of what its sheets say, and how far single iterations are off from that.
-FACTORS = {"generation": 1.3, "training": 0.8}
+FACTORS: dict[WorkKind, float] = {"generation": 1.3, "training": 0.8}
 NOISE = 0.03
 SEEDS = 30
 # Of intervals from p10 to p90 four of five hold what they are of. That a run moves at all hangs on chance too: so many do.
@@ -50,7 +50,8 @@ class Machine:
     """Play iterations of plans at lengths that are drawn."""
 
     def __init__(self, known, seed):
-        stages = FrozenDict({name: Factor(value=each) for name, each in FACTORS.items()})
+        factors = {name: Factor(value=each) for name, each in FACTORS.items()}
+        stages = FrozenDict[WorkKind, Factor](factors)
         self._facts = known.with_calibration(Calibration(site="machine", stages=stages))
         self._draw = np.random.default_rng(seed)
 
