@@ -302,6 +302,8 @@ def test_a_search_refuses_what_nothing_plays():
 class Sent:
     """Take the place of a pool's workers, and keep the call that is sent to one of them."""
 
+    present = range(64)
+
     def send(self, _, arguments, num_returns):
         (self.call, *_prompts) = next(iter(arguments.values()))
         return {rank: [None] * num_returns for rank in arguments}
