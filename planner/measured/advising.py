@@ -45,6 +45,7 @@ from rlplan.units import show_seconds
 SITE: Final = "this run"
 # Plans of a search that are typed as the configuration would have them, the best first.
 MOST_PLANS: Final = 3
+IN_PLACE: Final = "words behind this configuration reach nobody: change these keys in it"
 # Fields of a job that say how its step is done, not what is learnt in it.
 OF_HOW: Final = ("framework", "engines", "weight_sync", "trainers", "devices")
 # Fields of a configuration's run that say what is learnt: of which models, from what, by which loss. A job has other weights
@@ -204,6 +205,8 @@ class Advisor:
         if answer == "restart unknown" and gain is not None:
             most = show_seconds(most_restart_seconds(gain, left))
             told = (*told, f"with {left:,} steps left it pays where a restart costs up to {most}")
+        if best is not None and not now.typed.hands_on(best.arguments):
+            told = (*told, IN_PLACE)
         assert steps.step_seconds is not None
         return Decision(
             step=step,

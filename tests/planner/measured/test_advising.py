@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlplan.errors import FileError
 from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.importing import ImportOptions
-from rlplan.planner.measured.advising import Advisor, FollowOptions, keeps_work
+from rlplan.planner.measured.advising import IN_PLACE, Advisor, FollowOptions, keeps_work
 from rlplan.planner.measured.following import (
     changes_of,
     followed,
@@ -372,6 +372,16 @@ def test_no_advice_is_of_other_weights_or_limits(log):
         ("actor_rollout_ref.actor.ppo_mini_batch_size", 4),
     ):
         assert not keeps_work(((RUNNING, 64), other), now.typed)
+
+
+@pytest.mark.parametrize(("behind", "told"), [("", True), (' "$@"', False)])
+def test_a_script_that_hands_no_words_on_has_its_keys_changed_in_it(log, tmp_path, behind, told):
+    script = tmp_path / "run.sh"
+    script.write_text(f"python3 {' '.join(VERL)}{behind}\n")
+    advisor = Advisor.of("verl", [str(script)], OPTIONS, FollowOptions(restart_seconds=60.0))
+    decision = advisor.decide(followed_text(log, log_of(count=6)), "train.log")
+    assert decision.answer == "change"
+    assert (IN_PLACE in decision.notes) == told
 
 
 def test_decisions_are_due_at_steady_numbers_of_steps(log, advisor):
