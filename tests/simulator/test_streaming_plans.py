@@ -11,7 +11,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.estimate import P90_DEVIATIONS
-from rlplan.executor.control.feeds.sample_stream import Rollouts
+from rlplan.executor.control.feeds.rollouts import Rollouts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import ResourcePool, TaskPlan
@@ -322,6 +322,8 @@ def test_a_search_refuses_what_nothing_plays():
 
 class Sent:
     """Take the place of a pool's workers, and keep the call that is sent to one of them."""
+
+    present = range(64)
 
     def send(self, _, arguments, num_returns):
         (self.call, *_prompts) = next(iter(arguments.values()))
