@@ -56,7 +56,7 @@ class SyncCase:
         receivers: Ranks that generate.
         receiver_nodes: Nodes on which they stand.
         across: Whether weights go from one node to another.
-        gathers_across: Whether those that train are on more than one node.
+        gathers_across: Whether those that gather from each other are on more than one node.
         restored_bytes: Of a training rank's shard, where it lies in host memory between uses.
         casts: Whether the engine's ranks cast to a narrow format what they load.
         node_gpus: GPUs of a node that take part.
@@ -372,10 +372,20 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
         node_bytes_per_second=sheet.intra_node_bytes_per_second,
         host_bytes_per_second=sheet.host_bytes_per_second,
         bucket_bytes=bucket_bytes,
-        gathers_across=source.gpus > source.gpus_per_node,
+        gathers_across=_gathering_ranks(train) > source.gpus_per_node,
         restored_bytes=_restored_bytes(train, transition.moves_adapter),
-        casts=is_narrow(generate.precision) and train.job.quantised_at != "sender",
+        casts=is_narrow(generate.precision)
+        and train.job.quantised_at != "sender"
+        and not transition.moves_adapter,
     )
+
+
+def _gathering_ranks(train: PlacedTask) -> int:
+    """Return the ranks next to each other that have a whole model among them: all, or a group that shards one copy of several."""
+    layout = train.layout
+    if layout.zero == FULLY_SHARDED and layout.shard_ranks is not None:
+        return layout.shard_ranks * layout.tp * layout.pp
+    return train.site.gpus
 
 
 def _restored_bytes(train: PlacedTask, adapters: bool) -> float:
