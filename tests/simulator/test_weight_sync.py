@@ -123,6 +123,15 @@ def test_copies_of_a_model_on_one_node_each_are_gathered_there():
     assert sync_seconds(sharded(shard_ranks=8)).seconds < sync_seconds(sharded()).seconds
 
 
+def test_shards_come_back_tensor_by_tensor_and_whole_buffers_at_once():
+    verl = replace(JOB, framework="verl-fsdp")
+    model = sharded(verl).train
+    away = sync_case(sharded(verl, offload=True)).restored_bytes
+    assert away == pytest.approx(model.parameters * model.stored.weight_bytes / 16)
+    assert sync_case(sharded(verl)).restored_bytes == 0
+    assert sync_case(sharded(verl, offload=True, zero=1)).restored_bytes == 0
+
+
 def test_adapters_that_are_synced_alone_are_not_cast():
     narrow = replace(JOB, rollout_precision="fp8")
     assert sync_case(sharded(narrow)).casts
