@@ -338,7 +338,8 @@ def update_alone(stage: StageCheck, subject: Subject) -> str | None:
         f"it takes {stage.times:.1f} times its forecast, forward passes in as large micro-batches {times:.1f} times theirs: it is "
         "what only an update has"
     )
-    if not own.offload:
+    options = subject.plan.job.trainer(task.partition(".")[0])
+    if not (own.offload or options.host_states or options.host_optimizer):
         return f"update alone: {told}, the backward pass, the sums of gradients or the optimizer's step"
     return (
         f"offload: {told}, and its optimizer's states are on the host: a step there that goes parameter by parameter, or copies "

@@ -402,15 +402,18 @@ def test_an_update_that_is_slow_alone_is_not_slow_for_what_forward_passes_share(
     same = {"micro_batch": 1, "token_budget": 8192}
     own = with_layouts(ran, actor_update=same, actor_compute_log_prob=same)
     moves = with_layouts(own, actor_update={"offload": True})
+    hosts = FrozenDict({"actor": TrainerOptions(host_optimizer=1.0)})
+    steps = replace(own, plan=replace(own.plan, job=replace(own.plan.job, trainers=hosts)))
     both = ("update_actor", "old_log_prob")
     words = {
         name: slow_stage(tmp_path, plan, steps_of(expected, "verl", slow, 30), "update_actor").causes[0]
         for name, plan, slow in (
-            ("alone", own, both[:1]), ("moves", moves, both[:1]), ("both", own, both)
+            ("alone", own, both[:1]), ("moves", moves, both[:1]), ("steps", steps, both[:1]), ("both", own, both)
         )
     }  # fmt: skip
     assert words["alone"].startswith("update alone: it takes")
     assert words["moves"].startswith("offload: it takes")
+    assert words["steps"].startswith("offload: it takes")
     assert "forward passes" not in words["both"]
 
 
