@@ -258,7 +258,8 @@ def few_running(stage: StageCheck, subject: Subject) -> str | None:
     alone = _seconds_if(stage, subject, _running(subject.plan, name, layout, 1))
     if alone <= 0:
         return None
-    replicas, size = layout.dp, 1
+    apart = subject.plan.job.prefill  # those that read prompts alone write nothing
+    replicas, size = layout.dp - (apart.replicas if apart is not None else 0), 1
     look = (
         "look at the engine's running requests, and at what sends them: a client that waits for each answer, a limit on "
         "requests or connections, an environment or judge between calls"

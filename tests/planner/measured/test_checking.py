@@ -12,7 +12,7 @@ import pytest
 from rlplan.calibration import STAGE_TASKS
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Checkpoints, Job, TrainerOptions
+from rlplan.job import Checkpoints, Job, PrefillApart, TrainerOptions
 from rlplan.plan import PlanDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
@@ -470,6 +470,16 @@ def test_a_replica_on_more_gpus_than_pays_is_a_cause_before_the_tail(ran, expect
     assert "a replica has 4 GPUs (TP); with 1 generation is forecast to take" in slow.causes[0]
     usual = slow_stage(tmp_path, ran, rows, "generation")
     assert not any(each.startswith("engine size") for each in usual.causes)
+
+
+def test_replicas_that_read_prompts_alone_are_not_counted_among_those_that_run(
+    ran, expected, tmp_path
+):
+    job = replace(ran.plan.job, prefill=PrefillApart(replicas=3))
+    apart = replace(ran, plan=replace(ran.plan, job=job))
+    rows = steps_of(expected, "verl", ("generation",), 30)
+    slow = slow_stage(tmp_path, apart, rows, "generation")
+    assert "as if each of 5 replicas ran" in slow.causes[0]
 
 
 @pytest.mark.parametrize(
