@@ -609,7 +609,9 @@ def gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
     if ranks * groups == 1:
         return ZERO, ZERO
     sizes = placed.formats
-    wire_bytes = setting.kernels.gradient_wire_bytes or sizes.gradient_bytes
+    wire_bytes = placed.gradient_bytes
+    if placed.options.gradients is None:
+        wire_bytes = setting.kernels.gradient_wire_bytes or wire_bytes
     gradients = placed.trained_parameters * wire_bytes
     gathered = placed.trained_parameters  # what was stepped; frozen weights are where they were
     if layout.zero == FULLY_SHARDED:
@@ -735,7 +737,7 @@ def _optimizer_step(placed: PlacedTask) -> Estimate:
     What steps on the host is stepped by the rank's process, after what steps on the GPU.
     """
     setting, local = setting_of(placed), _stepped_parameters(placed)
-    norm = setting.device.memory_bound(local * placed.formats.gradient_bytes)
+    norm = setting.device.memory_bound(local * placed.gradient_bytes)
     away = 1.0 if placed.options.host_states else placed.options.host_optimizer
     step = norm
     if away < 1:
