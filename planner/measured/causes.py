@@ -16,7 +16,7 @@ from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, StageCheck
-from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK, WEIGHTS_BACK
+from rlplan.simulator.costs.taskcost import STATES_AWAY, STATES_BACK, WEIGHTS_BACK
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.workload import statistics_of

@@ -29,8 +29,7 @@ from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.reports.tables.accuracy import step_check_table, verdict_lines
 from rlplan.results.measurement import LoggedSteps
-from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
-from rlplan.simulator.costs.taskcost import DRIVER
+from rlplan.simulator.costs.taskcost import DRIVER, STATES_AWAY, STATES_BACK
 from rlplan.simulator.simulate import simulate
 from rlplan.workload import Environment, Evaluation
 from tests.planner.configs.test_importing import OPTIONS
