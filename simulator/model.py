@@ -43,7 +43,8 @@ ROUTER = "router"
 # Matrices that choose experts stay as they are: neither trainers nor engines have adapters for them.
 UNTOUCHED = (ROUTER,)
 
-ADAPTER_IN = "adapter in"  # ends the name of an adapter's first product
+# What ends the names of an adapter's two products.
+ADAPTER_IN, ADAPTER_OUT = "adapter in", "adapter out"
 SUMMED_TENSORS = 2  # an adapter's product, and the same scaled
 
 
@@ -68,7 +69,7 @@ def with_adapters(operators: Operators, adapter: Adapter, value_bytes: int) -> O
                         operator.matrices * adapter.rank,
                         count,
                     ),
-                    Gemm(f"{operator.name} adapter out", m, adapter.rank, n, count),
+                    Gemm(f"{operator.name} {ADAPTER_OUT}", m, adapter.rank, n, count),
                     Elementwise(f"{operator.name} adapter sum", 3 * m * n * count * value_bytes),
                 )
             )
@@ -281,7 +282,7 @@ def _backward(operator: Operator) -> Operators:
 
 
 # Products whose weights and inputs keep 16 bits beside others in 8 (DeepSeek-AI 2024, arXiv:2412.19437, section 3.3.1).
-WIDE_PRODUCTS: Final = frozenset({"router"})
+WIDE_PRODUCTS: Final = (ROUTER,)
 
 
 def with_casts(forward: Operators, value_bytes: int, *, experts: bool = True) -> Operators:
@@ -306,14 +307,15 @@ def with_casts(forward: Operators, value_bytes: int, *, experts: bool = True) ->
 def with_input_casts(operators: Operators, tokens: int, cast_bytes: float) -> Operators:
     """Return a layer's operators in an engine that generates, each product behind the kernel that quantises its input.
 
-    Of experts' first products each token is quantised once, whatever experts it goes to; routers keep 16 bits.
+    Of experts' first products each token is quantised once, whatever experts it goes to; routers and adapters keep 16 bits.
 
     Args:
         cast_bytes: Read and written for each value.
     """
     found: list[Operator] = []
     for operator in operators:
-        if isinstance(operator, Gemm) and operator.name not in WIDE_PRODUCTS:
+        wide = operator.name in WIDE_PRODUCTS or operator.name.endswith((ADAPTER_IN, ADAPTER_OUT))
+        if isinstance(operator, Gemm) and not wide:
             rows = operator.m * operator.count
             if operator.count > 1 and operator.matrices > 1:
                 rows = min(rows, tokens)

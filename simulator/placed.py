@@ -338,6 +338,12 @@ class PlacedTask:
         return self.job.trainer(self.task.role)
 
     @property
+    def gradient_bytes(self) -> int:
+        """Return the bytes of a gradient as micro-batches are added up and reduced: as the trainer says, or as goes with products."""
+        said = self.options.gradients
+        return self.formats.gradient_bytes if said is None else ALONE[said].gradient_bytes
+
+    @property
     def stored(self) -> PrecisionPlan:
         """Return the formats in which a training engine keeps and steps what it trains."""
         if self.options.weights is not None:
@@ -345,7 +351,7 @@ class PlacedTask:
         else:
             kept = PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
         if self.options.gradients is not None:
-            kept = replace(kept, gradient_bytes=ALONE[self.options.gradients].gradient_bytes)
+            kept = replace(kept, gradient_bytes=self.gradient_bytes)
         if self.options.optimizer == "kahan-bf16":
             return replace(kept, optimizer_bytes=KAHAN_BYTES + kept.master_bytes)
         return kept

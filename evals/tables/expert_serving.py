@@ -16,6 +16,8 @@ COLUMNS = frozenset(
 # Sheets by an engine and the first words of its version; a server hands its tokens on to another process.
 ENGINES = {
     ("vllm", "0.11"): "vllm-0.11-server",
+    ("vllm", "0.12"): "vllm-0.11-server",
+    ("vllm", "0.13"): "vllm-0.11-server",
     ("vllm", ""): "vllm-0.15",
     ("sglang", ""): "sglang-0.5",
 }

@@ -25,8 +25,7 @@ from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, MeasuredRun
 from rlplan.results.stored import FORECAST_FILE, PLAN_FILE, is_run, read_forecast, read_run
-from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
-from rlplan.simulator.costs.taskcost import DRIVER
+from rlplan.simulator.costs.taskcost import DRIVER, STATES_AWAY, STATES_BACK
 from rlplan.simulator.observations import (
     Observation,
     observations_of,

@@ -16,7 +16,7 @@ from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, StageCheck
-from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK, WEIGHTS_BACK
+from rlplan.simulator.costs.taskcost import STATES_AWAY, STATES_BACK, WEIGHTS_BACK
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.workload import statistics_of
@@ -258,7 +258,8 @@ def few_running(stage: StageCheck, subject: Subject) -> str | None:
     alone = _seconds_if(stage, subject, _running(subject.plan, name, layout, 1))
     if alone <= 0:
         return None
-    replicas, size = layout.dp, 1
+    apart = subject.plan.job.prefill  # those that read prompts alone write nothing
+    replicas, size = layout.dp - (apart.replicas if apart is not None else 0), 1
     look = (
         "look at the engine's running requests, and at what sends them: a client that waits for each answer, a limit on "
         "requests or connections, an environment or judge between calls"
@@ -338,7 +339,8 @@ def update_alone(stage: StageCheck, subject: Subject) -> str | None:
         f"it takes {stage.times:.1f} times its forecast, forward passes in as large micro-batches {times:.1f} times theirs: it is "
         "what only an update has"
     )
-    if not own.offload:
+    options = subject.plan.job.trainer(task.partition(".")[0])
+    if not (own.offload or options.host_states or options.host_optimizer):
         return f"update alone: {told}, the backward pass, the sums of gradients or the optimizer's step"
     return (
         f"offload: {told}, and its optimizer's states are on the host: a step there that goes parameter by parameter, or copies "

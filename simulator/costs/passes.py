@@ -34,7 +34,22 @@ from rlplan.simulator.costs.pricing import (
     setting_of,
     stages_apart,
 )
-from rlplan.simulator.costs.taskcost import DRIVER, call_of, driver_of
+from rlplan.simulator.costs.taskcost import (
+    DRIVER,
+    GRADIENTS_TO_HOST,
+    STATES_AWAY,
+    STATES_BACK,
+    WEIGHTS_BACK,
+    call_of,
+    driver_of,
+    gradients_to_host,
+    layers_from_host,
+    states_from_host,
+    states_to_host,
+    stepped_parameters,
+    stepping_ranks,
+    weights_from_host,
+)
 from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
 from rlplan.simulator.costs.towers import training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
@@ -555,12 +570,6 @@ STATE_COLUMNS = (
 )
 
 
-STATES_BACK = "optimizer states from host"
-STATES_AWAY = "optimizer states to host"
-WEIGHTS_BACK = "weights from host"
-GRADIENTS_TO_HOST = "gradients to host"
-
-
 def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
     """Return seconds by cause of what data-parallel ranks exchange in one update, nothing hidden.
 
@@ -578,27 +587,14 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
         # Sharded ones lie in host memory from the first micro-batch on: those of each later one are added on the GPU,
         # where the sum comes and whence it goes (DeepSpeed 0.13, runtime/zero/stage3.py, partition_grads).
         ways = np.where(zero > 1, 2 * count - 1, 1)
-        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, _gradients_to_host) * ways
+        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, gradients_to_host) * ways
     if table.any.options.host_states:
         # What is gathered comes from the host each time, and what is reduced goes there with every micro-batch
         # (PyTorch 2.11, torch/distributed/fsdp/_fully_shard: _fsdp_param.py, all_gather_inputs; _fsdp_collectives.py, foreach_reduce).
         ways = np.where(zero == FULLY_SHARDED, 2 * count, count)
-        parts[WEIGHTS_BACK] = estimates_by(table, STATE_COLUMNS, _layers_from_host) * ways
-        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, _gradients_to_host) * count
+        parts[WEIGHTS_BACK] = estimates_by(table, STATE_COLUMNS, layers_from_host) * ways
+        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, gradients_to_host) * count
     return parts
-
-
-def _gradients_to_host(placed: PlacedTask) -> Estimate:
-    """Return seconds of copying a rank's gradients of what steps on the host there once."""
-    share = 1.0 if placed.options.host_states else placed.options.host_optimizer
-    local = _stepped_parameters(placed) * share
-    return placed.device.copy(local * placed.stored.gradient_bytes, "device_to_host")
-
-
-def _layers_from_host(placed: PlacedTask) -> Estimate:
-    """Return seconds of copying a rank's shard of weights that live in host memory to its GPU, layer by layer, once."""
-    num_bytes = placed.kept_states(placed.state_ranks, placed.stored.weight_bytes)
-    return placed.device.copy(num_bytes, "host_to_device")
 
 
 def gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
@@ -613,7 +609,9 @@ def gradient_exchange(placed: PlacedTask) -> tuple[Estimate, Estimate]:
     if ranks * groups == 1:
         return ZERO, ZERO
     sizes = placed.formats
-    wire_bytes = setting.kernels.gradient_wire_bytes or sizes.gradient_bytes
+    wire_bytes = placed.gradient_bytes
+    if placed.options.gradients is None:
+        wire_bytes = setting.kernels.gradient_wire_bytes or wire_bytes
     gradients = placed.trained_parameters * wire_bytes
     gathered = placed.trained_parameters  # what was stepped; frozen weights are where they were
     if layout.zero == FULLY_SHARDED:
@@ -647,7 +645,7 @@ def weight_gathers(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estim
     gathered = estimates_by(table, STATE_COLUMNS, _weight_gather)
     found = {"weight gathers": gathered * batches.total_count}
     if table.any.options.host_states:
-        copied = estimates_by(table, STATE_COLUMNS, _layers_from_host)
+        copied = estimates_by(table, STATE_COLUMNS, layers_from_host)
         found[WEIGHTS_BACK] = copied * batches.total_count
     return found
 
@@ -678,7 +676,7 @@ def infer_parts(table: PlacedTasks) -> Parts:
     gathers = weight_gathers(table, batches)
     parts |= exposed(gathers, engine.overlap_fraction, parts["forward"])
     if WEIGHTS_BACK not in parts:
-        parts[WEIGHTS_BACK] = _copied(table, _weights_from_host)
+        parts[WEIGHTS_BACK] = _copied(table, weights_from_host)
     return parts | {CALL: estimates_by(table, ("dp",), call_of)}
 
 
@@ -688,8 +686,8 @@ def train_parts(table: PlacedTasks) -> Parts:
     updates = workload.updates * workload.epochs
     whole = {name: part * updates for name, part in update_parts(table).items()}
     if np.any(table.columns.offload) and not table.any.options.host_states:
-        whole[STATES_BACK] = _copied(table, _states_from_host)
-        whole[STATES_AWAY] = _copied(table, _states_to_host)
+        whole[STATES_BACK] = _copied(table, states_from_host)
+        whole[STATES_AWAY] = _copied(table, states_to_host)
     whole[CALL] = estimates_by(table, ("dp",), call_of)
     return whole | {DRIVER: estimates_by(table, (), driver_of)}
 
@@ -738,8 +736,8 @@ def _optimizer_step(placed: PlacedTask) -> Estimate:
 
     What steps on the host is stepped by the rank's process, after what steps on the GPU.
     """
-    setting, local = setting_of(placed), _stepped_parameters(placed)
-    norm = setting.device.memory_bound(local * placed.formats.gradient_bytes)
+    setting, local = setting_of(placed), stepped_parameters(placed)
+    norm = setting.device.memory_bound(local * placed.gradient_bytes)
     away = 1.0 if placed.options.host_states else placed.options.host_optimizer
     step = norm
     if away < 1:
@@ -749,23 +747,10 @@ def _optimizer_step(placed: PlacedTask) -> Estimate:
     return step + host_step(local * away) if away else step
 
 
-def _stepped_parameters(placed: PlacedTask) -> int:
-    """Return the parameters that a rank's optimizer steps."""
-    ranks = _stepping_ranks(placed)
-    if placed.expert_copies(ranks) < ranks:
-        return placed.kept_states(ranks)
-    return -(-placed.trained_parameters // ranks)
-
-
 def _norm_sum(placed: PlacedTask, setting: Setting) -> Estimate:
     """Return seconds of adding up the squared norms of all ranks that hold different gradients."""
-    ranks = placed.layout.tp * placed.layout.pp * _stepping_ranks(placed)
+    ranks = placed.layout.tp * placed.layout.pp * stepping_ranks(placed)
     return setting.collective("all_reduce", FP32_BYTES, ranks, 1) if ranks > 1 else ZERO
-
-
-def _stepping_ranks(placed: PlacedTask) -> int:
-    """Return the ranks that share the optimizer's states of one shard."""
-    return placed.state_ranks if placed.layout.zero else 1
 
 
 def _copied(table: PlacedTasks, seconds: Callable[[PlacedTask], Estimate]) -> Estimates:
@@ -774,49 +759,3 @@ def _copied(table: PlacedTasks, seconds: Callable[[PlacedTask], Estimate]) -> Es
     if not np.any(away):
         return constant(np.zeros(len(table)), Source.MEASURED)
     return estimates_by(table, STATE_COLUMNS, seconds).where(away)
-
-
-def _weights_from_host(placed: PlacedTask) -> Estimate:
-    return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
-
-
-def _states_from_host(placed: PlacedTask) -> Estimate:
-    """Return seconds until what a trainer had left in host memory is on its GPUs again."""
-    num_bytes = sum(_states_bytes(placed)) + _gradients_bytes(placed)
-    rate = placed.framework.from_host_bytes_per_second
-    if rate is None:
-        return placed.device.copy(num_bytes, "host_to_device")
-    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
-
-
-def _states_to_host(placed: PlacedTask) -> Estimate:
-    """Return seconds until what leaves a trainer's GPUs is in host memory."""
-    states, weights = _states_bytes(placed)
-    rate = placed.framework.to_host_bytes_per_second
-    if rate is None:
-        return placed.device.copy(states + weights, "device_to_host")
-    if "weights" in placed.framework.unpinned:
-        states, weights = states + weights, 0
-    written = Estimate((states + _gradients_bytes(placed)) / rate, 0.0, Source.FITTED)
-    return written + placed.device.copy(weights, "device_to_host")
-
-
-def _gradients_bytes(placed: PlacedTask) -> int:
-    """Return the bytes of a rank's gradient buffers where a framework copies those too."""
-    copied = "gradients" in placed.framework.unpinned and "gradients" in placed.off_loadable
-    if not copied or not placed.engine.keeps_gradients:
-        return 0
-    return placed.trained_parameters * placed.stored.gradient_bytes
-
-
-def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
-    """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them.
-
-    What steps in host memory is there already.
-    """
-    states = placed.kept_states(_stepping_ranks(placed), placed.stored.optimizer_bytes)
-    states = round(states * (1 - placed.options.host_optimizer))
-    if "weights" not in placed.off_loadable:
-        return states, 0
-    ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1
-    return states, placed.kept_states(ranks, placed.stored.weight_bytes)

@@ -463,7 +463,8 @@ def pass_seconds(
         return priced
     each, slower = _layer_launch(setting, model), setting.device.sheet.host_times
     launch = _turn_seconds(setting, forward, operators) * slower
-    launch += _units(setting, forward) * setting.unit_seconds[is_backward] * slower
+    gathered = _units(setting, forward if is_backward else operators)
+    launch += gathered * setting.unit_seconds[is_backward] * slower
     if each and not setting.launches_hidden:
         launch += launch_seconds(setting.kernels, each, forward, operators, slower)
     if launch:
@@ -510,11 +511,13 @@ def _turn_seconds(setting: Setting, forward: Operators, operators: Operators) ->
     return turns * loop.turn_seconds * products / all_forward
 
 
-def _units(setting: Setting, forward: Operators) -> int:
-    """Return a layer's matrices of adapters: two beside each of its own that has them."""
+def _units(setting: Setting, operators: Operators) -> int:
+    """Return the matrices of adapters of a layer's products forwards: two beside each of its own that has them."""
     if setting.adapter is None:
         return 0
-    first = (each for each in forward if isinstance(each, Gemm) and each.name.endswith(ADAPTER_IN))
+    first = (
+        each for each in operators if isinstance(each, Gemm) and each.name.endswith(ADAPTER_IN)
+    )
     return sum(2 * each.count * (each.n // setting.adapter.rank) for each in first)
 
 

@@ -56,8 +56,8 @@ class SyncCase:
         receivers: Ranks that generate.
         receiver_nodes: Nodes on which they stand.
         across: Whether weights go from one node to another.
-        gathers_across: Whether those that train are on more than one node.
-        restored_bytes: Of a training rank's shard, where it lies in host memory between uses.
+        gathers_across: Whether those that gather from each other are on more than one node.
+        restored_bytes: Of a training rank's shard of fully sharded weights, where it lies in host memory between uses.
         casts: Whether the engine's ranks cast to a narrow format what they load.
         node_gpus: GPUs of a node that take part.
         network_bytes_per_second: Each GPU's share of its node's network cards.
@@ -372,18 +372,31 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
         node_bytes_per_second=sheet.intra_node_bytes_per_second,
         host_bytes_per_second=sheet.host_bytes_per_second,
         bucket_bytes=bucket_bytes,
-        gathers_across=source.gpus > source.gpus_per_node,
+        gathers_across=_gathering_ranks(train) > source.gpus_per_node,
         restored_bytes=_restored_bytes(train, transition.moves_adapter),
-        casts=is_narrow(generate.precision) and train.job.quantised_at != "sender",
+        casts=is_narrow(generate.precision)
+        and train.job.quantised_at != "sender"
+        and not transition.moves_adapter,
     )
 
 
+def _gathering_ranks(train: PlacedTask) -> int:
+    """Return the ranks next to each other that have a whole model among them: all, or a group that shards one copy of several."""
+    layout = train.layout
+    if layout.zero == FULLY_SHARDED and layout.shard_ranks is not None:
+        return layout.shard_ranks * layout.tp * layout.pp
+    return train.site.gpus
+
+
 def _restored_bytes(train: PlacedTask, adapters: bool) -> float:
-    """Return the bytes of a training rank's weights that are in host memory when they are to be sent."""
-    if adapters or "weights" not in train.leaves:
+    """Return the bytes of a training rank's shard of weights that is in host memory when they are to be sent.
+
+    Whole buffers, as Megatron's, are pinned there, and come back at once before the sync (verl@1dda039b, utils/megatron_utils.py,
+    load_megatron_model_to_gpu).
+    """
+    if adapters or "weights" not in train.leaves or train.layout.zero != FULLY_SHARDED:
         return 0.0
-    ranks = train.state_ranks if train.layout.zero == FULLY_SHARDED else 1
-    return train.kept_states(ranks, train.stored.weight_bytes)
+    return train.kept_states(train.state_ranks, train.stored.weight_bytes)
 
 
 def _nodes(train: Site, generate: Site, same_pool: bool) -> int:

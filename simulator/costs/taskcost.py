@@ -1,7 +1,7 @@
 """The answer of every cost function, seconds by cause, each with source and spread; and what goes into all of them alike.
 
 Factors of a site and of a framework act once, on the parts of a whole task or transition. Data that tasks hand on has its
-bytes, calls that pass it, and transfers between pools.
+bytes, calls that pass it, and transfers between pools; states of trainers theirs between GPUs and the host.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,6 +17,7 @@ from rlplan.probing import ModelPass
 from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
+from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.workload import statistics_of
 from rlplan.workload import Workload
@@ -150,6 +151,11 @@ def with_spread(cost: TaskCost, spread: float) -> TaskCost:
     )
 
 
+# What goes between host memory and GPUs.
+STATES_BACK = "optimizer states from host"
+STATES_AWAY = "optimizer states to host"
+WEIGHTS_BACK = "weights from host"
+GRADIENTS_TO_HOST = "gradients to host"
 # Waiting for environments, which are the job's own.
 ENVIRONMENT = "environment"
 # Waiting for caches of prompts that other replicas of the engine read.
@@ -249,3 +255,79 @@ def _times(part: Estimate, factor: Factor | None, spread: float) -> Estimate:
     seconds = part.seconds * factor.value
     source = max(part.source, Source.FITTED)
     return replace(part, seconds=seconds, spread_seconds=seconds * factor.spread, source=source)
+
+
+# What goes between host memory and GPUs: states that are off-loaded, layers and gradients that live there.
+
+
+def stepped_parameters(placed: PlacedTask) -> int:
+    """Return the parameters that a rank's optimizer steps."""
+    ranks = stepping_ranks(placed)
+    if placed.expert_copies(ranks) < ranks:
+        return placed.kept_states(ranks)
+    return -(-placed.trained_parameters // ranks)
+
+
+def stepping_ranks(placed: PlacedTask) -> int:
+    """Return the ranks that share the optimizer's states of one shard."""
+    return placed.state_ranks if placed.layout.zero else 1
+
+
+def gradients_to_host(placed: PlacedTask) -> Estimate:
+    """Return seconds of copying a rank's gradients of what steps on the host there once."""
+    share = 1.0 if placed.options.host_states else placed.options.host_optimizer
+    local = stepped_parameters(placed) * share
+    return placed.device.copy(local * placed.stored.gradient_bytes, "device_to_host")
+
+
+def layers_from_host(placed: PlacedTask) -> Estimate:
+    """Return seconds of copying a rank's shard of weights that live in host memory to its GPU, layer by layer, once."""
+    num_bytes = placed.kept_states(placed.state_ranks, placed.stored.weight_bytes)
+    return placed.device.copy(num_bytes, "host_to_device")
+
+
+def weights_from_host(placed: PlacedTask) -> Estimate:
+    """Return seconds until weights that only infer are on their GPUs again."""
+    return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
+
+
+def states_from_host(placed: PlacedTask) -> Estimate:
+    """Return seconds until what a trainer had left in host memory is on its GPUs again."""
+    num_bytes = sum(_states_bytes(placed)) + _gradients_bytes(placed)
+    rate = placed.framework.from_host_bytes_per_second
+    if rate is None:
+        return placed.device.copy(num_bytes, "host_to_device")
+    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+
+
+def states_to_host(placed: PlacedTask) -> Estimate:
+    """Return seconds until what leaves a trainer's GPUs is in host memory."""
+    states, weights = _states_bytes(placed)
+    rate = placed.framework.to_host_bytes_per_second
+    if rate is None:
+        return placed.device.copy(states + weights, "device_to_host")
+    if "weights" in placed.framework.unpinned:
+        states, weights = states + weights, 0
+    written = Estimate((states + _gradients_bytes(placed)) / rate, 0.0, Source.FITTED)
+    return written + placed.device.copy(weights, "device_to_host")
+
+
+def _gradients_bytes(placed: PlacedTask) -> int:
+    """Return the bytes of a rank's gradient buffers where a framework copies those too."""
+    copied = "gradients" in placed.framework.unpinned and "gradients" in placed.off_loadable
+    if not copied or not placed.engine.keeps_gradients:
+        return 0
+    return placed.trained_parameters * placed.stored.gradient_bytes
+
+
+def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
+    """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them.
+
+    What steps in host memory is there already.
+    """
+    states = placed.kept_states(stepping_ranks(placed), placed.stored.optimizer_bytes)
+    states = round(states * (1 - placed.options.host_optimizer))
+    if "weights" not in placed.off_loadable:
+        return states, 0
+    ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1
+    return states, placed.kept_states(ranks, placed.stored.weight_bytes)

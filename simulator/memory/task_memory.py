@@ -138,7 +138,9 @@ class StageStates:
         """
         formats, columns = table.any.formats, table.columns
         wire_bytes = table.any.engine.kernels.gradient_wire_bytes
-        copy = self.trained_layer * (wire_bytes or table.any.stored.gradient_bytes)
+        if table.any.options.gradients is not None or not wire_bytes:
+            wire_bytes = table.any.stored.gradient_bytes
+        copy = self.trained_layer * wire_bytes
         ends = self.trained_ends if table.any.engine.memory.root_stays_whole else 0
         held = (self.trained_layer + ends) * formats.weight_bytes + copy
         reduces = (columns.zero >= GRADIENTS_SHARDED) & (

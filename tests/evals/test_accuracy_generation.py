@@ -2,11 +2,13 @@
 
 import pytest
 
+from rlplan.evals.settings.serving import serve
 from rlplan.evals.tables.expert_serving import READER as SERVERS
 from rlplan.evals.tables.expert_serving import service_of as expert_service_of
 from rlplan.evals.tables.lmdeploy_generation_a100 import READER as TURBOMIND
 from rlplan.evals.tables.trtllm_generation import READER as TENSORRT
 from rlplan.evals.tables.trtllm_generation import service_of
+from rlplan.profiles.catalog import load_engine
 
 LLAMA = {
     "model": "LLaMA v3.1 70B",
@@ -117,6 +119,20 @@ def test_a_server_s_requests_run_so_many_at_a_time():
     assert sum(responses) / 100 == pytest.approx(218, rel=0.2)
     alone = expert_service_of(GLM | {"dataset": "2000/100", "concurrency": ""})
     assert (alone.share, alone.max_running) == (((230,) * 100, (218,) * 100), 1024)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "sheet"),
+    [
+        ("vllm", "0.11.0", "vllm-0.11-server"),
+        ("vllm", "0.13.0", "vllm-0.11-server"),
+        ("vllm", "0.17.1", "vllm-0.15"),
+        ("sglang", "0.5.14", "sglang-0.5"),
+    ],
+)
+def test_a_server_s_version_says_whether_steps_are_prepared_ahead(name, version, sheet):
+    (row,) = SERVERS.rows([GLM | {"engine": name, "version": version}])
+    assert row.forecast == serve(expert_service_of(GLM), load_engine(sheet))
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,18 @@ def test_adapters_that_are_gathered_one_by_one_are_launched_so():
     assert ours["backward"].seconds - theirs["backward"].seconds == pytest.approx(reduced)
 
 
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_what_computes_no_product_again_gathers_no_adapter_again(recompute):
+    apart = FrozenDict({"actor": TrainerOptions(adapters_apart=True)})
+    sizes = {"engine": "fsdp2-hf", "zero": 3, "micro_batch": 1, "recompute": recompute}
+    ours, theirs = (
+        dict(passes_cost(placed(job, **sizes)).parts)
+        for job in (replace(job_with(), trainers=apart), job_with())
+    )
+    assert ours["forward"].seconds > theirs["forward"].seconds
+    assert ours.get("recompute") == theirs.get("recompute")
+
+
 def test_adapters_go_with_their_layers_where_weights_are_whole():
     apart = FrozenDict({"actor": TrainerOptions(adapters_apart=True)})
     ours, theirs = (

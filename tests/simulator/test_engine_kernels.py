@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.models import Elementwise, Gemm
+from rlplan.models import Adapter, Gemm
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
-from rlplan.simulator.model import with_input_casts
+from rlplan.simulator.model import with_adapters, with_input_casts
 from rlplan.simulator.placed import Site
 
 H100, A100 = "h100-80gb-sxm", "a100-80gb-sxm"
@@ -29,14 +29,15 @@ def steps_of(model="deepseek-v3", device=H100, tp=8, precision="bf16", **changes
     return engine_steps(ReplicaSetting(load_model(model), engine, setting))
 
 
-def test_each_product_s_input_is_quantised_once_but_that_of_routers():
+def test_each_product_s_input_is_quantised_once_but_that_of_routers_and_adapters():
+    adapted = with_adapters((Gemm("attention output", 10, 32, 64),), Adapter(rank=8), 2)
     layer = (
         Gemm("router", 10, 64, 4),
-        Gemm("attention output", 10, 32, 64),
+        *adapted,
         Gemm("mlp up", 5, 64, 16, 4, matrices=2),  # 20 rows of 10 tokens, two experts each
         Gemm("mlp down", 5, 8, 64, 4),
     )
-    found = [each for each in with_input_casts(layer, 10, 3) if isinstance(each, Elementwise)]
+    found = [each for each in with_input_casts(layer, 10, 3) if each.name.endswith("cast")]
     assert [(each.name, each.num_bytes) for each in found] == [
         ("attention output cast", 3 * 10 * 32),
         ("mlp up cast", 3 * 10 * 64),

@@ -17,8 +17,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import CALL
-from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
-from rlplan.simulator.costs.taskcost import DRIVER, uncalibrated_spread
+from rlplan.simulator.costs.taskcost import DRIVER, STATES_AWAY, STATES_BACK, uncalibrated_spread
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.workload import (
     packed_sequences,

@@ -14,6 +14,8 @@ from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.sheets import LogitTensors
 from rlplan.simulator.costs.passes import (
+    _optimizer_step,
+    gradient_exchange,
     gradient_exchanges,
     micro_batches_of,
     train_parts,
@@ -125,6 +127,17 @@ def test_states_that_live_on_the_host_leave_what_passes_need_on_the_gpu():
     found = host_terms([(chosen, memory)])
     assert found["actor weights"] == pytest.approx(4 * PARAMETERS / 8, rel=1e-6)
     assert found["actor optimizer on the host"] == pytest.approx(12 * PARAMETERS / 8, rel=1e-6)
+
+
+def test_gradients_are_reduced_and_read_in_the_format_that_a_trainer_says():
+    layout = replace(MEGATRON, zero=1)
+    whole, half, said = (
+        placed(layout, **more) for more in ({}, {"gradients": "bf16"}, {"gradients": "fp32"})
+    )
+    reduced = [gradient_exchange(each)[0].seconds for each in (whole, half, said)]
+    assert reduced[0] == reduced[2] == pytest.approx(2 * reduced[1], rel=0.05)
+    norms = [_optimizer_step(each).seconds for each in (whole, half, said)]
+    assert norms[0] == norms[2] > norms[1]
 
 
 def test_layers_that_live_on_the_host_come_with_every_pass_and_their_gradients_go_with_every_micro_batch():

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.files.frozen import FrozenDict
+from rlplan.models import Adapter
 from rlplan.plan import TaskPlan
 from rlplan.profiles.sheets import load_transition, sheet_names
 from rlplan.sheets import SyncMethod
@@ -105,6 +107,37 @@ def test_ranks_of_the_engine_cast_every_tensor_that_they_load_unless_it_comes_na
     method = replace(ONE_RANK, load_seconds=1e-3, cast_seconds=2e-3)
     assert method_seconds(method, CASE)[LOADING] == pytest.approx(1)
     assert method_seconds(method, replace(CASE, casts=True))[LOADING] == pytest.approx(3)
+
+
+def sharded(job=JOB, **sizes):
+    """Return verl's sync on two nodes of eight from 16 ranks that shard a model."""
+    before = TaskPlan(pool="p0", engine="fsdp2-hf", dp=16, **{"zero": 3} | sizes)
+    after = TaskPlan(pool="p0", engine="vllm", tp=2, dp=8)
+    return transition("verl-naive", before, after, Site(A100, 16, 8, 25e9), job, FACTS)
+
+
+def test_copies_of_a_model_on_one_node_each_are_gathered_there():
+    assert sync_case(sharded()).gathers_across
+    assert sync_case(sharded(shard_ranks=16)).gathers_across
+    assert not sync_case(sharded(shard_ranks=8)).gathers_across
+    assert sync_seconds(sharded(shard_ranks=8)).seconds < sync_seconds(sharded()).seconds
+
+
+def test_shards_come_back_tensor_by_tensor_and_whole_buffers_at_once():
+    verl = replace(JOB, framework="verl-fsdp")
+    model = sharded(verl).train
+    away = sync_case(sharded(verl, offload=True)).restored_bytes
+    assert away == pytest.approx(model.parameters * model.stored.weight_bytes / 16)
+    assert sync_case(sharded(verl)).restored_bytes == 0
+    assert sync_case(sharded(verl, offload=True, zero=1)).restored_bytes == 0
+
+
+def test_adapters_that_are_synced_alone_are_not_cast():
+    narrow = replace(JOB, rollout_precision="fp8")
+    assert sync_case(sharded(narrow)).casts
+    assert not sync_case(sharded(replace(narrow, quantised_at="sender"))).casts
+    alone = FrozenDict({"actor": Adapter(rank=16, sync="adapter")})
+    assert not sync_case(sharded(replace(narrow, adapters=alone))).casts
 
 
 STAGED = SyncMethod(

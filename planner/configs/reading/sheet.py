@@ -111,6 +111,7 @@ class VersionChange:
         values: What words of settings meant, by setting and word.
         frameworks: Framework sheets, by trainer.
         engines: Sheets of generation engines, by those that are in their place today.
+        engine_versions: Engine sheets by the first version of an engine that they are of, by its name; others stay.
         padded: Engine sheets where sequences are padded, by trainer.
         layout_of: Whose layout a process had, by trainer.
         own_yaml: Values of the framework's own YAML files, by the patterns of their paths; none for what they lacked.
@@ -121,6 +122,7 @@ class VersionChange:
     values: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     frameworks: FrozenDict[str, str] = FrozenDict()
     engines: FrozenDict[str, str] = FrozenDict()
+    engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     padded: FrozenDict[str, str | None] = FrozenDict()
     layout_of: FrozenDict[str, tuple[Role, ...]] = FrozenDict()
     own_yaml: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
@@ -403,6 +405,12 @@ def _changed(sheet: ConfigSheet, earlier: VersionChange) -> ConfigSheet:
         losses=FrozenDict(losses),
         trainers=FrozenDict(trainers),
         engines=FrozenDict({**sheet.engines, **earlier.engines}),
+        engine_versions=FrozenDict(
+            {
+                name: FrozenDict({**firsts, **earlier.engine_versions.get(name, {})})
+                for name, firsts in sheet.engine_versions.items()
+            }
+        ),
         own_yaml=FrozenDict(
             {
                 name: FrozenDict({**values, **earlier.own_yaml.get(name, {})})

@@ -155,13 +155,7 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
     """Take the newest version that has most of the keys, of those with an engine that files name."""
     sheet, candidates, reason = settings.sheet, settings.sheet.versions, ""
     for hint in hints:
-        wanted = _engine(sheet, hint)
-        has = tuple(
-            each
-            for each in candidates
-            if wanted is not None
-            and wanted in sheet.of(each).settings["rollout_engine"].values.values()
-        )
+        has = tuple(each for each in candidates if _generates_with(sheet.of(each), hint))
         if has:
             candidates, reason = has, f'by "{hint.words}" ({hint.where})'
             break
@@ -337,6 +331,12 @@ def _engine(sheet: ConfigSheet, hint: _Hint) -> str | None:
     wanted = _parts(hint.version)
     known = [first for first in firsts if _parts(first) <= wanted]
     return firsts[max(known, key=_parts)] if known else None
+
+
+def _generates_with(sheet: ConfigSheet, hint: _Hint) -> bool:
+    """Tell whether a framework's version generates with an engine of the version that a file names."""
+    named = _engine(sheet, hint)
+    return named is not None and named in sheet.settings["rollout_engine"].values.values()
 
 
 def _parts(version: str) -> tuple[int, ...]:

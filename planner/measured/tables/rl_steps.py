@@ -30,8 +30,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework, sheet_names
 from rlplan.results.accuracy import Row, StageSeconds
 from rlplan.results.forecast import Forecast
-from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
-from rlplan.simulator.costs.taskcost import DRIVER
+from rlplan.simulator.costs.taskcost import DRIVER, STATES_AWAY, STATES_BACK
 from rlplan.simulator.observations import path_seconds_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION

@@ -300,7 +300,7 @@ def test_a_whole_file_without_a_later_key_is_of_before_it(tmp_path):
         f"since {A}.padding_free is given without {A}.dynamic_batching, as in configurations up to 0.3.1 ("
     )
     assert found.draft.tasks["actor.update"].token_budget is None
-    assert found.draft.tasks["actor.generate"].engine == "vllm-0.8"
+    assert found.draft.tasks["actor.generate"].engine == "vllm-0.8-tokens"
     newest = imported("easyr1", words, replace(OPTIONS, version="0.3.3"))
     assert newest.draft.tasks["actor.update"].token_budget == 4000
     assert easyr1(f"{A}.padding_free=true").settings.sheet.version == "0.3.3"

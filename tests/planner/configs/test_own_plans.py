@@ -48,12 +48,13 @@ def read(row):
     words = row["arguments"].split()
     options = dict(zip(words[::2], words[1::2], strict=True)) if len(words) % 2 == 0 else {}
     try:
-        lengths = {
-            name.removeprefix("--").replace("-", "_"): float(options[name])
+        response, prompt = (
+            float(options[name]) if name in options else None
             for name in ("--mean-response", "--mean-prompt")
-            if name in options
-        }
-        given = GivenOptions(gpu=options.get("--gpu", "h100"), **lengths)
+        )
+        given = GivenOptions(
+            gpu=options.get("--gpu", "h100"), mean_response=response, mean_prompt=prompt
+        )
         script = configured(CASES / row["case"] / row["file"], given)
         assert script is not None
         return script, *script.plan()

@@ -70,7 +70,9 @@ def script(tmp_path):
 
 SAID = {
     "#SBATCH --container-image=verlai/verl:app-verl0.4-vllm0.8.5-mcore0.12.2-te2.2": ("0.4.1", "vllm-0.8-tokens-eager"),
-    "docker pull verlai/verl:app-verl0.5-transformers4.55.4-vllm0.10.0-mcore0.13.0-te2.2": ("0.5", "vllm-0.11-eager"),
+    "docker pull verlai/verl:app-verl0.5-transformers4.55.4-vllm0.10.0-mcore0.13.0-te2.2": ("0.5", "vllm-0.11-tokens-eager"),
+    "docker pull verlai/verl:app-verl0.6-vllm0.8.5": ("0.6.1", "vllm-0.8-tokens"),
+    "pip install verl==0.7.0 vllm==0.8.5": ("0.7", "vllm-0.8"),
     "# image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0": ("0.5", "vllm-0.8-tokens-eager"),
     "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11"),
     "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15"),

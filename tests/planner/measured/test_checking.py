@@ -12,7 +12,7 @@ import pytest
 from rlplan.calibration import STAGE_TASKS
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Checkpoints, Job, TrainerOptions
+from rlplan.job import Checkpoints, Job, PrefillApart, TrainerOptions
 from rlplan.plan import PlanDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
@@ -29,8 +29,7 @@ from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.reports.tables.accuracy import step_check_table, verdict_lines
 from rlplan.results.measurement import LoggedSteps
-from rlplan.simulator.costs.passes import STATES_AWAY, STATES_BACK
-from rlplan.simulator.costs.taskcost import DRIVER
+from rlplan.simulator.costs.taskcost import DRIVER, STATES_AWAY, STATES_BACK
 from rlplan.simulator.simulate import simulate
 from rlplan.workload import Environment, Evaluation
 from tests.planner.configs.test_importing import OPTIONS
@@ -402,15 +401,18 @@ def test_an_update_that_is_slow_alone_is_not_slow_for_what_forward_passes_share(
     same = {"micro_batch": 1, "token_budget": 8192}
     own = with_layouts(ran, actor_update=same, actor_compute_log_prob=same)
     moves = with_layouts(own, actor_update={"offload": True})
+    hosts = FrozenDict({"actor": TrainerOptions(host_optimizer=1.0)})
+    steps = replace(own, plan=replace(own.plan, job=replace(own.plan.job, trainers=hosts)))
     both = ("update_actor", "old_log_prob")
     words = {
         name: slow_stage(tmp_path, plan, steps_of(expected, "verl", slow, 30), "update_actor").causes[0]
         for name, plan, slow in (
-            ("alone", own, both[:1]), ("moves", moves, both[:1]), ("both", own, both)
+            ("alone", own, both[:1]), ("moves", moves, both[:1]), ("steps", steps, both[:1]), ("both", own, both)
         )
     }  # fmt: skip
     assert words["alone"].startswith("update alone: it takes")
     assert words["moves"].startswith("offload: it takes")
+    assert words["steps"].startswith("offload: it takes")
     assert "forward passes" not in words["both"]
 
 
@@ -467,6 +469,16 @@ def test_a_replica_on_more_gpus_than_pays_is_a_cause_before_the_tail(ran, expect
     assert "a replica has 4 GPUs (TP); with 1 generation is forecast to take" in slow.causes[0]
     usual = slow_stage(tmp_path, ran, rows, "generation")
     assert not any(each.startswith("engine size") for each in usual.causes)
+
+
+def test_replicas_that_read_prompts_alone_are_not_counted_among_those_that_run(
+    ran, expected, tmp_path
+):
+    job = replace(ran.plan.job, prefill=PrefillApart(replicas=3))
+    apart = replace(ran, plan=replace(ran.plan, job=job))
+    rows = steps_of(expected, "verl", ("generation",), 30)
+    slow = slow_stage(tmp_path, apart, rows, "generation")
+    assert "as if each of 5 replicas ran" in slow.causes[0]
 
 
 @pytest.mark.parametrize(
