@@ -36,8 +36,8 @@ from rlplan.models import (
     layer_kinds,
 )
 from rlplan.parts import CachedSequence, LayerPart, attention_of, parts_of
-from rlplan.plan import Recompute
-from rlplan.sheets import USUAL_MEMORY, ExpertLoop, LogitTensors, TrainerMemory
+from rlplan.plan import Recompute, TaskPlan
+from rlplan.sheets import USUAL_MEMORY, EngineSheet, ExpertLoop, LogitTensors, TrainerMemory
 
 ROUTER = "router"
 # Matrices that choose experts stay as they are: neither trainers nor engines have adapters for them.
@@ -685,3 +685,16 @@ def logits_bytes(
         return tokens * width * (value_bytes + FP32_BYTES)
     copies = memory.logit_copies * value_bytes + memory.fp32_logit_copies * FP32_BYTES
     return min(memory.head_entries or width, width) * tokens * copies
+
+
+def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:
+    """Return how a layout cuts a model."""
+    return Shard(
+        tp=layout.tp,
+        cp=layout.cp,
+        ep=layout.ep,
+        expert_tp=0 if layout.expert_tp == layout.tp else layout.expert_tp or 0,
+        context_exchange=engine.context_exchange,
+        value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
+        sequence_parallel=engine.sequence_parallel,
+    )

@@ -46,6 +46,7 @@ from rlplan.simulator.model import (
     inferred_model,
     largest_shard,
     largest_shard_bytes,
+    shard_of,
     without_tower,
 )
 from rlplan.simulator.workload import (
@@ -564,19 +565,6 @@ class PlacedTask:
 
 # Plans that are compared share most tasks, with what was found out of them (`rlplan.simulator.stages`).
 placed_task = lru_cache(maxsize=512)(PlacedTask)
-
-
-def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:
-    """Return how a layout cuts a model."""
-    return Shard(
-        tp=layout.tp,
-        cp=layout.cp,
-        ep=layout.ep,
-        expert_tp=0 if layout.expert_tp == layout.tp else layout.expert_tp or 0,
-        context_exchange=engine.context_exchange,
-        value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
-        sequence_parallel=engine.sequence_parallel,
-    )
 
 
 # What is asked of a placed task: numbers that depend on some columns of its layout.

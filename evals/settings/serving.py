@@ -21,8 +21,9 @@ from rlplan.simulator.model import (
     largest_shard,
     layer_activation_bytes,
     logits_bytes,
+    shard_of,
 )
-from rlplan.simulator.placed import Site, shard_of
+from rlplan.simulator.placed import Site
 from rlplan.workload import Lognormal, sample_lengths
 
 # Replicas of these tables lie inside one node; the network plays no part.

@@ -47,9 +47,10 @@ from rlplan.simulator.model import (
     kernels_of,
     layer_operators,
     recomputed_operators,
+    shard_of,
     with_casts,
 )
-from rlplan.simulator.placed import Ints, PlacedTask, Site, shard_of
+from rlplan.simulator.placed import Ints, PlacedTask, Site
 
 # Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit
 # masks: forward reads and writes the softmax's row, reads and writes the dropout's and its mask (9);
