@@ -30,6 +30,7 @@ from rlplan.planner.answers.best_plans import (
 )
 from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
+from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.configs.writing.exporting import exported
@@ -239,8 +240,9 @@ def target_of(job: Job) -> str | None:
     if target is None or target not in frameworks_with("keys", "writing"):
         return None
     named = framework_of(job)
-    trainers = load_config_sheet(target).trainers.values()
-    return target if any(each.framework == named for each in trainers) else None
+    sheet = load_config_sheet(target)
+    known = {*(each.framework for each in sheet.trainers.values()), *sheet.searched_alike}
+    return target if named in known else None
 
 
 def framework_of(job: Job) -> str:
@@ -413,16 +415,21 @@ def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...
 def moved(job: Job, trainer: TrainerSheet) -> Job:
     """Return a job whose steps are those of a trainer's framework, with its engines.
 
-    A generation engine that the job names and that is not its framework's usual one is kept.
+    A generation engine that the job names and that is not its framework's usual one is kept. What units FSDP makes of an
+    adapter is left to the other framework.
     """
     if framework_of(job) == trainer.framework:
         return job
     named = job.engines.generate or ""
     usual = family(named) in {"", "vllm"}
     engines = Engines(train=trainer.engine, generate=None if usual else named)
+    trained = {
+        role: replace(each, adapters_apart=False) for role, each in (job.trainers or {}).items()
+    }
     other = replace(
         job,
         framework=trainer.framework,
+        trainers=unusual(trained),
         cluster=left_to_framework(job),
         engines=engines,
         weight_sync=USUAL_WEIGHT_SYNC,
