@@ -7,7 +7,7 @@ from typing import Final
 from rlplan.job import Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
-from rlplan.planner.configs.reading.sheet import Scalar
+from rlplan.planner.configs.reading.sheet import ROLE, Scalar
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import (
     UPDATE,
@@ -36,6 +36,8 @@ FP8_RECIPES: Final = {"fp8": "blockwise", "mxfp8": "mxfp8"}
 TOOLS: Final = Variable(
     name="TOOL_CONFIG", default=None, meaning="YAML file with the tools that play the environments"
 )
+# Which FSDP trains a role: the first one has units of either frozen weights or trained ones.
+STRATEGY: Final = f"{ROLE}.strategy"
 MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reward")
 
 
@@ -179,6 +181,9 @@ def _role(export: Export, role: Role) -> None:
     trained, passed = export.task(role, trains=True), export.task(role, trains=False)
     layout = export.layout(role)
     export.put_fixed(role)
+    key = STRATEGY.replace(ROLE, export.sheet.roles[role])
+    if export.plan.job.trainer("actor").adapters_apart and export.values.get(key) == "fsdp2":
+        export.values[key] = "fsdp"
     export.put_cut(role)
     if role != "reference":
         packs = load_engine(layout.engine).padding == "none"
