@@ -1,13 +1,17 @@
 """EasyR1: a launch script with one override a line, over the defaults of its dataclasses."""
 
+from dataclasses import replace
 from typing import Final
 
-from rlplan.job import Role
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, Role
 from rlplan.plan import USUAL_MODE, TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
+from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import Export, Variable, launch_script, states_leaving
 from rlplan.planner.frameworks.easyr1.reading import OPTIMIZERS
+from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
 
@@ -42,6 +46,15 @@ def write(export: Export) -> str:
     _generation(export)
     _losses(export)
     return START
+
+
+def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
+    """Return a job as EasyR1 runs it: frozen weights beside an adapter in bf16, its matrices as units of their own."""
+    del sheet, trainer, way
+    if job.adapter("actor") is None:
+        return job
+    kept = replace(job.trainer("actor"), weights="bf16", adapters_apart=True)
+    return replace(job, trainers=FrozenDict({**(job.trainers or {}), "actor": kept}))
 
 
 def text_of(export: Export, start: str) -> str:

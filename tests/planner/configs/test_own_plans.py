@@ -2,6 +2,7 @@
 
 import csv
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def read(row):
     words = row["arguments"].split()
     options = dict(zip(words[::2], words[1::2], strict=True)) if len(words) % 2 == 0 else {}
     try:
-        lengths = {
+        lengths: dict[str, Any] = {
             name.removeprefix("--").replace("-", "_"): float(options[name])
             for name in ("--mean-response", "--mean-prompt")
             if name in options

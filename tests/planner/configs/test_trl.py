@@ -796,3 +796,11 @@ def test_what_a_search_proposes_is_what_scripts_of_trl_run(folder, words, framew
     assert result.plans
     for each in result.plans:
         assert exported(each.plan, "trl").text
+
+
+def test_adapters_of_another_framework_are_searched_as_easyr1_keeps_them(folder):
+    found = read(f"{VLLM} --vllm_mode colocate --use_peft true --lora_r 16")
+    plan = plans_of(found.resolved, load_facts, target="easyr1").plans[0].plan
+    kept = plan.job.trainer("actor")
+    assert (kept.weights, kept.adapters_apart) == ("bf16", True)
+    assert exported(plan, "easyr1").text
