@@ -15,7 +15,6 @@ from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
-from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.trl_family import Processes
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.frameworks.trl.batches import batches_of
@@ -779,28 +778,3 @@ def test_a_program_by_the_path_of_another_machine_is_found_by_its_end(folder):
     Path("src/own.py").write_text(LORA.replace("peft_config=c", ""), encoding="utf-8")
     Path("scripts/run.sh").write_text("python /gpfs/me/src/own.py\n", encoding="utf-8")
     assert imported("trl", ["scripts/run.sh"], OPTIONS).job.models["actor"] == "qwen2.5-0.5b"
-
-
-@pytest.mark.parametrize(
-    ("words", "framework"),
-    [
-        (f"{GRPO} --num_generations 8", "trl-transformers"),  # DDP, without vLLM
-        (GRPO.replace(" -m ", " --use_deepspeed --zero_stage 3 -m "), "trl-transformers-sharded"),
-        (f"{VLLM} --dtype bfloat16", "trl"),  # DDP, which keeps no fp32 beside such weights
-    ],
-)
-def test_what_a_search_proposes_is_what_scripts_of_trl_run(folder, words, framework):
-    found = read(words)
-    assert found.resolved.framework == framework
-    result = plans_of(found.resolved, load_facts)
-    assert result.plans
-    for each in result.plans:
-        assert exported(each.plan, "trl").text
-
-
-def test_adapters_of_another_framework_are_searched_as_easyr1_keeps_them(folder):
-    found = read(f"{VLLM} --vllm_mode colocate --use_peft true --lora_r 16")
-    plan = plans_of(found.resolved, load_facts, target="easyr1").plans[0].plan
-    kept = plan.job.trainer("actor")
-    assert (kept.weights, kept.adapters_apart) == ("bf16", True)
-    assert exported(plan, "easyr1").text
