@@ -21,7 +21,7 @@ from rlplan.errors import (
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
-from rlplan.plan import USUAL_MODE, Plan, PlanDraft, PoolDraft, TaskDraft
+from rlplan.plan import FLOWS, USUAL_MODE, Plan, PlanDraft, PoolDraft, TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.differences import generates_apart, layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
@@ -592,7 +592,7 @@ def _searched(
     Raises:
         UserError: The framework cannot run the job.
     """
-    notes: list[str] = []
+    job, notes = _refused_early(request, framework, job, asked)
     while True:
         try:
             given, pinned = asked(job)
@@ -611,6 +611,40 @@ def _searched(
             notes.append(simpler[1])
         else:
             return found, tuple(notes)
+
+
+def _refused_early(
+    request: ComparisonRequest,
+    framework: NamedFramework,
+    job: Job,
+    asked: Callable[[Job], tuple[Job, Pinned]],
+) -> tuple[Job, list[str]]:
+    """Return a job without what a framework refuses in the usual mode, and what was left out.
+
+    Refusals come behind a search, and a search of responses that stream takes ten times that of whole batches. Where nothing
+    streams, or whole batches were not asked for, there is nothing to gain.
+    """
+    notes: list[str] = []
+    while True:
+        try:
+            given, pinned = asked(job)
+            modes = pinned.asked.modes
+            if USUAL_MODE not in modes or not any(FLOWS[mode].by_sample for mode in modes):
+                return job, notes
+            usual = replace(pinned, asked=replace(pinned.asked, modes=(USUAL_MODE,)))
+            best_plans_for(
+                framework.folder, given, request.facts_of, pinned=usual, seconds=request.seconds
+            )
+        except (FileError, MissingFactError) as error:
+            simpler = _without(job, error, _title(framework))
+            if simpler is None or simpler[0] == job:
+                return job, notes
+            job = simpler[0]
+            notes.append(simpler[1])
+        except UserError:  # streaming plans may be all that fit
+            return job, notes
+        else:
+            return job, notes
 
 
 def _without(job: Job, error: FileError | MissingFactError, title: str) -> tuple[Job, str] | None:

@@ -240,8 +240,9 @@ def target_of(job: Job) -> str | None:
     if target is None or target not in frameworks_with("keys", "writing"):
         return None
     named = framework_of(job)
-    trainers = load_config_sheet(target).trainers.values()
-    return target if any(each.framework == named for each in trainers) else None
+    sheet = load_config_sheet(target)
+    known = {*(each.framework for each in sheet.trainers.values()), *sheet.searched_alike}
+    return target if named in known else None
 
 
 def framework_of(job: Job) -> str:
@@ -414,16 +415,21 @@ def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...
 def moved(job: Job, trainer: TrainerSheet) -> Job:
     """Return a job whose steps are those of a trainer's framework, with its engines.
 
-    A generation engine that the job names and that is not its framework's usual one is kept.
+    A generation engine that the job names and that is not its framework's usual one is kept. What units FSDP makes of an
+    adapter is left to the other framework.
     """
     if framework_of(job) == trainer.framework:
         return job
     named = job.engines.generate or ""
     usual = family(named) in {"", "vllm"}
     engines = Engines(train=trainer.engine, generate=None if usual else named)
+    trained = {
+        role: replace(each, adapters_apart=False) for role, each in (job.trainers or {}).items()
+    }
     other = replace(
         job,
         framework=trainer.framework,
+        trainers=unusual(trained),
         cluster=left_to_framework(job),
         engines=engines,
         weight_sync=USUAL_WEIGHT_SYNC,
@@ -435,17 +441,12 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
 def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:
     """Return a job with what a trainer of a framework does in an arrangement, whatever the job says.
 
-    That is what no key tells, as the framework's plug-in has it (`as_run` of its `writing`, where there is one). Matrices of
-    adapters are units of their own under FSDP 1 alone, which is for frameworks whose `writing` says so (`WRAPS_ADAPTERS`).
+    That is what no key tells, as the framework's plug-in has it (`as_run` of its `writing`, where there is one).
 
     Args:
         name: The trainer's, in the sheet of keys.
     """
-    writing = load_part(sheet.name, "writing")
-    if job.trainers and not getattr(writing, "WRAPS_ADAPTERS", False):
-        given = {role: replace(each, adapters_apart=False) for role, each in job.trainers.items()}
-        job = replace(job, trainers=unusual(given))
-    own = getattr(writing, "as_run", None)
+    own = getattr(load_part(sheet.name, "writing"), "as_run", None)
     return job if own is None else own(job, sheet, name, way)
 
 

@@ -45,6 +45,10 @@ def write_flags(export: Export, *, filter_path: str) -> str:
     export.check_roles(("actor", "critic", "reference"))
     for role in export.roles:
         export.check_home(role)
+    adapter = export.plan.job.adapter("actor")
+    if adapter is not None:
+        where, problem = "job.adapters.actor", "trains an adapter"
+        raise export.refused(where, problem, "all weights", f"rank {adapter.rank}")
     _pools(export)
     export.values["hf-checkpoint"] = export.model("actor")
     if export.penalty[0] != "none":

@@ -361,6 +361,9 @@ class Settings:
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int):
             key = self.key_giving(setting)
+            if value is True and self.sheet.arguments == "flags":
+                # A flag with nothing behind it, as where a script's variable is empty, which argparse refuses.
+                raise self.missing(setting, key, "is given no number", "a whole number")
             raise self.refused_key(key, "is no whole number", "a whole number")
         return value
 

@@ -274,6 +274,7 @@ class ConfigSheet:
         added: Keys, as patterns, that hydra only takes with a `+` before them.
         files_are_whole: Whether its files hold all keys, so that hydra takes one that they lack only with a `+`.
         arrangements: The ways in which its roles can share GPUs and follow each other.
+        searched_alike: Sheets of steps that no trainer has and whose jobs are searched as what its trainers run.
         trainers: By the name that the plug-in finds.
         only_where: Beginnings of keys that count only where a setting has one of some words.
         switches: Last parts of keys in `not_modelled` that turn on what stands beside them, which alone takes nothing.
@@ -329,6 +330,7 @@ class ConfigSheet:
     added: tuple[str, ...] = ()
     files_are_whole: bool = False
     arrangements: tuple[Arrangement, ...] = ()
+    searched_alike: tuple[str, ...] = ()
     trainers: FrozenDict[str, TrainerSheet]
     only_where: FrozenDict[str, FrozenDict[str, tuple[Scalar, ...]]] = FrozenDict()
     switches: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.reading.versions import is_newest
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of
 from rlplan.planner.configs.writing.export import (
+    GENERATE,
     OF_CRITICS,
     OPEN_AS_ZERO,
     Export,
@@ -348,7 +349,8 @@ def _of_trainers(plan: Plan, job: Job) -> Iterator[tuple[str, object, object]]:
         update = plan.tasks.get(f"{role}.update")
         moves = update is not None and update.offload
         wanted, found = (_options(each, role, moves=moves) for each in (plan.job, job))
-        if update is not None and update.ep == 1:  # nothing is dispatched
+        of_role = (name for name in plan.tasks if name.startswith(f"{role}.") and name != GENERATE)
+        if all(plan.tasks[name].ep == 1 for name in of_role):  # nothing is dispatched
             wanted, found = (
                 replace(each, dispatcher=None, overlaps_exchange=False) for each in (wanted, found)
             )

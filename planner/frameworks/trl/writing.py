@@ -1,10 +1,25 @@
 """TRL: a script that starts a server of vLLM, where generation has GPUs of its own, and the training by accelerate."""
 
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final
 
+from rlplan.job import Job
 from rlplan.plan import USUAL_MODE, TaskPlan
-from rlplan.planner.configs.writing.export import UPDATE, Export, Value, Variable, launch_script
+from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.run import unusual
+from rlplan.planner.configs.writing.export import (
+    UPDATE,
+    Export,
+    Value,
+    Variable,
+    family,
+    launch_script,
+)
 from rlplan.planner.frameworks.trl.reading import RLOO
+from rlplan.planner.placements.arrangements import Arrangement
+from rlplan.profiles.catalog import resolve_job
 from rlplan.rules.layouts import FULLY_SHARDED
 
 SERVER: Final = "vllm_serve."
@@ -55,6 +70,24 @@ def write(export: Export) -> str:
     _generation(export)
     _losses(export, rloo=rloo)
     return f"-m trl.scripts.{RLOO if rloo else 'grpo'}"
+
+
+def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
+    """Return a job as the scripts that are written here run it: DeepSpeed trains, and vLLM generates.
+
+    DeepSpeed keeps fp32 beside weights that are loaded in 16 bits, which a trainer without it does not.
+    """
+    del way
+    trained, engines, options = sheet.trainers[trainer], job.engines, job.trainers
+    if not any(fnmatchcase(engines.train or "", pattern) for pattern in trained.exports):
+        engines = replace(engines, train=trained.engine)
+        kept = {role: replace(each, weights=None) for role, each in (options or {}).items()}
+        options = unusual(kept)
+    if family(engines.generate or "") not in {family(each) for each in ENGINE.values()}:
+        engines = replace(engines, generate=None)
+    if engines == job.engines:
+        return job
+    return resolve_job(replace(job, engines=engines, trainers=options), Path(), file="job")
 
 
 def text_of(export: Export, start: str) -> str:

@@ -7,7 +7,7 @@ from typing import Final
 from rlplan.job import Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
-from rlplan.planner.configs.reading.sheet import Scalar
+from rlplan.planner.configs.reading.sheet import ROLE, Scalar
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import (
     UPDATE,
@@ -24,8 +24,6 @@ ROLLOUT, REWARD = "actor_rollout_ref.rollout", "reward.reward_model"
 TRAINER: Final = "python3 -m verl.trainer.main_ppo"
 ONE_STEP_OFF: Final = "python3 -m verl.experimental.one_step_off_policy.main_ppo"
 FULLY_ASYNC: Final = "python3 -m verl.experimental.fully_async_policy.fully_async_main"
-# Its first FSDP gathers each matrix of an adapter by itself.
-WRAPS_ADAPTERS: Final = True
 # Prompts of a whole training: fully asynchronous trainers want a number, which no plan has.
 ROLLOUT_STEPS: Final = Variable(
     name="TOTAL_ROLLOUT_STEPS", default="100000", meaning="prompts of the whole training"
@@ -38,6 +36,8 @@ FP8_RECIPES: Final = {"fp8": "blockwise", "mxfp8": "mxfp8"}
 TOOLS: Final = Variable(
     name="TOOL_CONFIG", default=None, meaning="YAML file with the tools that play the environments"
 )
+# Which FSDP trains a role: the first one has units of either frozen weights or trained ones.
+STRATEGY: Final = f"{ROLE}.strategy"
 MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reward")
 
 
@@ -181,6 +181,9 @@ def _role(export: Export, role: Role) -> None:
     trained, passed = export.task(role, trains=True), export.task(role, trains=False)
     layout = export.layout(role)
     export.put_fixed(role)
+    key = STRATEGY.replace(ROLE, export.sheet.roles[role])
+    if export.plan.job.trainer("actor").adapters_apart and export.values.get(key) == "fsdp2":
+        export.values[key] = "fsdp"
     export.put_cut(role)
     if role != "reference":
         packs = load_engine(layout.engine).padding == "none"
@@ -212,8 +215,6 @@ def _role(export: Export, role: Role) -> None:
 
 def _options(export: Export, role: Role, options: TrainerOptions) -> None:
     """Write how a role's trainer keeps its states and makes its logits, where that is unusual."""
-    if options.adapters_apart:  # by the first version of FSDP
-        export.values[f"{export.sheet.roles[role]}.strategy"] = "fsdp"
     if options.weights is not None:
         export.put_size(role, "model_dtype", options.weights)
     if options.host_states or (

@@ -18,6 +18,8 @@ from rlplan.planner.configs.comparing import (
     words_of,
 )
 from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.searching import best_plans_for
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.facts import load_facts
 from rlplan.results.differences import GENERATION, HOST, SYNC, UPDATE, ComparedStep
 from rlplan.simulator.simulate import simulate
@@ -175,6 +177,30 @@ def test_limits_of_prompt_and_response_are_told_apart_where_a_job_has_one_of_bot
     room = f"room for sequences of {told.longest_sequence_tokens:,} tokens"
     assert told.longest_sequence_tokens > 2100
     assert any(note.startswith(room) for note in step.notes)
+
+
+def test_what_streams_is_searched_once_where_whole_batches_are_refused_first(monkeypatch):
+    searched, search = [], best_plans_for
+
+    def recorded(target, job, facts_of, *, pinned, seconds):
+        searched.append(pinned.asked.modes)
+        return search(target, job, facts_of, pinned=pinned, seconds=seconds)
+
+    monkeypatch.setattr(comparing, "best_plans_for", recorded)
+    request = slimes(4096, "--rollout-max-context-len", "2100")
+    asked = AskedSchedules(modes=("sync", "async"), staleness=1.0)
+    step = _best(replace(request, asked=asked, seconds=None), known_framework("verl-fsdp"))
+    assert step.plan is not None
+    assert any(note.startswith("room for sequences of") for note in step.notes)
+    assert searched == [("sync",), ("sync",), ("sync", "async")]
+
+
+@pytest.mark.parametrize("framework", ["slime", "miles"])
+def test_adapters_are_refused_by_name_where_no_flag_trains_them(framework):
+    lora = ("actor_rollout_ref.model.lora_rank=16", "actor_rollout_ref.actor.use_kl_loss=True")
+    reason = _best(request_of(*lora), known_framework(framework)).reason
+    assert "trains an adapter" in reason
+    assert "rank 16" in reason
 
 
 def test_jobs_of_an_older_slime_have_a_best_plan_of_today_s():

@@ -1,10 +1,16 @@
 """Megatron's keys of how tokens reach experts, by the three frameworks that hand them on."""
 
+from dataclasses import replace
+
 import pytest
 
+from rlplan.files.frozen import FrozenDict
+from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.sizes import GRAPHED
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.profiles.facts import load_facts
 
 OPTIONS = ImportOptions(
     gpu="h100-80gb-sxm", mean_response=300, mean_prompt=100, environment={"HOME": "~"}
@@ -68,3 +74,17 @@ def test_graphs_capture_what_megatron_s_scopes_say(tmp_path, words, graphs):
 def test_where_no_ranks_share_out_experts_nothing_is_dispatched(tmp_path):
     alone = SLIME.replace("--expert-model-parallel-size 8", "")
     assert actor(tmp_path, "--moe-token-dispatcher-type flex", base=alone).dispatcher is None
+
+
+def test_experts_that_every_rank_has_need_no_dispatcher_of_a_reference(tmp_path):
+    path = tmp_path / "run.sh"
+    loss = "--use-kl-loss --kl-loss-coef 0.01 --moe-token-dispatcher-type flex"
+    path.write_text(f"{SLIME} {loss}".replace("\n", " "), encoding="utf-8")
+    found = imported("slime", [str(path)], OPTIONS)
+    assert found.job.trainer("reference").dispatcher == "deepep"
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved), "run.sh")
+    whole = {
+        name: replace(each, ep=1, expert_tp=None) if each.ep > 1 else each
+        for name, each in plan.tasks.items()
+    }
+    assert exported(replace(plan, tasks=FrozenDict(whole)), "slime").text

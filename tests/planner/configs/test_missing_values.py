@@ -306,3 +306,16 @@ def test_a_model_of_two_roles_is_told_for_both():
     )
     found = imported("openrlhf", words, replace(options, models=models))
     assert found.job.models["reward"] == found.job.models["critic"] == "qwen2.5-7b"
+
+
+def test_a_flag_with_nothing_behind_it_is_told_with_the_option_that_gives_its_number(tmp_path):
+    text = (
+        "ENGINES=\npython open_instruct/grpo_fast.py --model_name_or_path Qwen/Qwen3-4B --num_learners_per_node 2 "
+        "--vllm_num_engines $ENGINES --vllm_tensor_parallel_size 1\n"
+    )
+    path = tmp_path / "run.sh"
+    path.write_text(text, encoding="utf-8")
+    given = ImportOptions(gpu="h100-80gb-sxm", environment={}, mean_response=100)
+    with pytest.raises(MissingValueError, match="is given no number") as refused:
+        imported("open-instruct", [str(path)], given)
+    assert refused.value.options == ("--set", "vllm_num_engines=1")
