@@ -659,7 +659,9 @@ def check_prefill(job: Job, place: JobPlace) -> None:
     """
     if job.prefill is None:
         return
-    if job.kv_offload is not None:  # replicas that write keep nothing, and what those that read off-load is not played
+    if (
+        job.kv_offload is not None
+    ):  # replicas that write keep nothing, and what those that read off-load is not played
         problem = "is not simulated where host memory keeps blocks of the cache (kv_offload)"
         raise place.error("prefill", problem, allowed="one of the two")
     if any(each.inference == "inline" for each in job.workload.environments):
