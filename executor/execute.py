@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 
-from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.capabilities import check_coming, check_runnable
 from rlplan.executor.control.checkpoints import (
     Checkpoint,
     check_checkpoints_of,
@@ -27,7 +27,7 @@ from rlplan.executor.control.run import Progress, Run, Saving
 from rlplan.executor.control.services import check_services
 from rlplan.executor.control.start import check_machine, gpu_names
 from rlplan.executor.control.stopping import Stopping, check_goes_on
-from rlplan.executor.control.summary import possible_metrics
+from rlplan.executor.control.summary import REPLICAS, possible_metrics
 from rlplan.executor.control.tracking import tracked
 from rlplan.executor.control.weights import with_weights
 from rlplan.executor.data.workload import PromptBatches, job_of_batches
@@ -38,6 +38,7 @@ from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.plan import Plan
+from rlplan.replicas import GENERATE, ReplicaSchedule
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
 from rlplan.sheets import read_fingerprint
@@ -59,6 +60,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     stopping: Stopping | None = None,
     log_to: Sequence[str] = (),
     adapter: Adapter | None = None,
+    schedule: ReplicaSchedule | None = None,
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -81,6 +83,8 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         stopping: When it stops before `iterations`; None: never.
         log_to: Tracking services that get its metrics, by name (`rlplan.executor.control.services`).
         adapter: Decides after which iterations it goes on with another plan, through a checkpoint; None: after none.
+        schedule: How many replicas that generate there are from which iteration on; one that is lost is replaced, and the
+            run goes on. None: all of the plan's, and the loss of one is that of the workers of an iteration.
 
     Raises:
         UserError: There is no such service, its package is not installed, or it cannot be started.
@@ -89,6 +93,8 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         WorkerLostError: Workers were lost, and there are no checkpoints or no retries left.
     """
     tasks = check_runnable(plan)
+    if schedule is not None:
+        check_coming(schedule, plan, joins=cluster is not None, moves=adapter is not None)
     check_services(log_to)
     stopping = stopping or Stopping()
     stopping.check_names(possible_metrics(plan, tasks))
@@ -120,7 +126,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         drop_plans(out, first if goes_on else -1)
         (out / MEASURED_FILE).unlink(missing_ok=True)
         made_of = (plan, tasks, prompts, out, seed, iterations, saving, start, progress)
-        run = Run(*made_of, joined, adapter)
+        run = Run(*made_of, joined, adapter, schedule)
         run.carry_out(stopping, tracking)
     first = max([first, *(each.iteration for each in run.replanned)])
     evaluations = Evaluations(plan.job.evaluation, out, iterations)
@@ -157,6 +163,9 @@ def _measured(
         replanned=run.replanned,
         evaluation_seconds=tuple(row["seconds"] for row in read_evaluations(out)),
         stopped=run.stopped,
+        replicas=tuple(int(record.metrics[GENERATE].get(REPLICAS, 0)) for record in run.finished)
+        if run.comes_and_goes
+        else (),
     )
 
 

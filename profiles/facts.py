@@ -36,7 +36,7 @@ from rlplan.profiles.sheets import (
     load_framework,
     load_network,
     load_transition,
-    sheet_names,
+    sheet_files,
     sheet_of,
 )
 from rlplan.profiles.tables.measurements import Measurements
@@ -363,7 +363,7 @@ class Facts:
 
     def transition(self, name: str, device: str) -> TransitionSheet:
         """Return what software adds to a transition on a device; nothing where no sheet says it."""
-        if self.device(device).sheet.kind == "cpu" or name not in sheet_names("transitions"):
+        if self.device(device).sheet.kind == "cpu" or name not in sheet_files("transitions"):
             return NO_SOFTWARE
         return load_transition(name)
 

@@ -123,8 +123,12 @@ class GenerateLayout:
 
     def micro_dp_groups(self) -> tuple[tuple[int, ...], ...]:
         """Return the ranks that hold the same generate shard of one model-parallel block."""
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for rank in range(self.train.ranks):
-            key = (self.train.coordinate(rank).dp, *self.shard(rank))
-            groups.setdefault(key, []).append(rank)
-        return tuple(tuple(group) for group in sorted(groups.values()))
+        train = self.train
+        stages, width = train.pp // self.pp, train.tp // self.tp  # that become one stage, one rank
+        inside = [stage * train.tp + rank for stage in range(stages) for rank in range(width)]
+        firsts = (
+            stage * train.tp + rank
+            for stage in range(0, train.dp * train.pp, stages)
+            for rank in range(0, train.tp, width)
+        )
+        return tuple(tuple(first + each for each in inside) for first in firsts)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from rlplan.job import NodeGroup
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
+    from rlplan.replicas import ReplicaSchedule
     from rlplan.results.forecast import Forecast
-    from rlplan.results.measurement import Comparison, MeasuredRun
+    from rlplan.results.measurement import Comparison, MeasuredRun, ReplicaRow
 
 # Columns that the error table can spare on a narrow terminal, the last first.
 _SPARE_OF_ERRORS = ("Source of the forecast", "Measured p10 to p90")
@@ -101,6 +102,7 @@ def run_plan(
     stopping: Stopping | None = None,
     log_to: Sequence[str] | None = None,
     adapter: Adapter | None = None,
+    schedule: ReplicaSchedule | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from rlplan.executor.execute import execute
@@ -120,6 +122,7 @@ def run_plan(
             stopping=stopping,
             log_to=log_to or (),
             adapter=adapter,
+            schedule=schedule,
         )
 
 
@@ -133,22 +136,41 @@ def compare_run(
 ) -> Comparison:
     """Compare a run with a forecast and store the comparison beside it.
 
+    Where replicas come and go, both are of the number that most iterations had, and of each number beside them.
+
     Args:
         facts: To forecast it once more at the lengths that it had; None takes what is stored of that.
         stores: Whether the forecasts are stored as well; one that is the run's own stays as it was.
     """
+    from dataclasses import replace
+
     from rlplan.files.writing import write_json
     from rlplan.planner.measured.measured_lengths import forecast_as_run, same_lengths
+    from rlplan.replicas import GENERATE, with_replicas
     from rlplan.results.stored import AS_RUN_FILE, COMPARISON_FILE, FORECAST_FILE
     from rlplan.simulator.simulate import simulate
-    from rlplan.simulator.validation import compare
+    from rlplan.simulator.validation import (
+        by_replicas,
+        compare,
+        replica_rows,
+        with_usual_replicas,
+    )
 
+    of_replicas: tuple[ReplicaRow, ...] = ()
+    if run.replicas:
+        whole, run = run, with_usual_replicas(run)
+        of_replicas = stored_replicas(out)
+        if facts is not None:
+            plans = {count: with_replicas(whole.plan, count) for count in by_replicas(whole)}
+            forecasts = {count: simulate(each, facts) for count, each in plans.items()}
+            of_replicas = replica_rows(whole, forecasts)
+            forecast = forecasts[run.plan.tasks[GENERATE].dp]
     if run.replanned and facts is not None:  # what was measured is the last plan's
         forecast = simulate(run.plan, facts)
     as_run = stored_as_run(out)
     if facts is not None:
         as_run = None if same_lengths(run) else forecast_as_run(run.plan, facts, run)
-    comparison = compare(forecast, run, as_run)
+    comparison = replace(compare(forecast, run, as_run), replicas=of_replicas)
     if stores:
         write_json(out / FORECAST_FILE, forecast)
         (out / AS_RUN_FILE).unlink(missing_ok=True)
@@ -156,6 +178,14 @@ def compare_run(
             write_json(out / AS_RUN_FILE, as_run)
     write_json(out / COMPARISON_FILE, comparison)
     return comparison
+
+
+def stored_replicas(run_folder: Path) -> tuple[ReplicaRow, ...]:
+    """Return what is stored of a run's forecasts by the number of replicas; nothing where nothing is."""
+    from rlplan.results.stored import COMPARISON_FILE, read_comparison
+
+    path = run_folder / COMPARISON_FILE
+    return read_comparison(path).replicas if path.exists() else ()
 
 
 def stored_as_run(run_folder: Path) -> Forecast | None:
@@ -192,11 +222,13 @@ def replanning(cluster: Cluster | None, facts: Facts, saving: Saving) -> Cluster
 
 def print_errors(comparison: Comparison) -> None:
     """Print forecast against measurement, task by task, and what keeps them from being comparable."""
-    from rlplan.reports.tables.plans import error_table
+    from rlplan.reports.tables.plans import error_table, replica_table
     from rlplan.reports.tables.wording import as_run_words, other_lengths
 
     title = "Forecast against measurement"
     print_table(title, error_table(comparison), spare=_SPARE_OF_ERRORS)
+    if comparison.replicas:
+        print_table("An iteration by the replicas that generate", replica_table(comparison))
     for words in (other_lengths(comparison), as_run_words(comparison)):
         if words:
             say(words)

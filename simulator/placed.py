@@ -227,14 +227,16 @@ class LayoutColumns:
     def layouts(self, rows: Ints) -> list[TaskPlan]:
         """Return rows as layouts whose pools are still open."""
         chosen = [getattr(self, name)[rows].tolist() for name in COLUMNS]
-        return [
-            self._layout(dict(zip(COLUMNS, row, strict=True))) for row in zip(*chosen, strict=True)
-        ]
+        return [_layout_of(self.engine, row) for row in zip(*chosen, strict=True)]
 
-    def _layout(self, values: dict[str, int]) -> TaskPlan:
-        told: dict[str, Any] = values | {name: values[name] or None for name in OPEN_COLUMNS}
-        told |= {"recompute": RECOMPUTES[values["recompute"]], "offload": bool(values["offload"])}
-        return TaskPlan(pool="", engine=self.engine, **told)
+
+@lru_cache(maxsize=16384)
+def _layout_of(engine: str, row: tuple[int, ...]) -> TaskPlan:
+    """Return a row of columns as a layout, remembered: tasks, and questions about them, share most layouts."""
+    values = dict(zip(COLUMNS, row, strict=True))
+    told: dict[str, Any] = values | {name: values[name] or None for name in OPEN_COLUMNS}
+    told |= {"recompute": RECOMPUTES[values["recompute"]], "offload": bool(values["offload"])}
+    return TaskPlan(pool="", engine=engine, **told)
 
 
 def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:

@@ -1,6 +1,6 @@
 """Forecast against measurement, task by task, and the iteration."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
 
@@ -8,9 +8,10 @@ import numpy as np
 
 from rlplan.errors import PlanError
 from rlplan.estimate import Source
+from rlplan.replicas import with_replicas
 from rlplan.results.forecast import Forecast
-from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
-from rlplan.trace import Span
+from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun, ReplicaRow
+from rlplan.trace import IterationSpan, Span
 from rlplan.workload import mean_length
 
 Row = tuple[str, str]
@@ -83,6 +84,60 @@ def compare(forecast: Forecast, run: MeasuredRun, as_run: Forecast | None = None
         as_run_response_tokens=run.mean_response_tokens if as_run is not None else None,
         machine_slowdown=machine_slowdown(forecast, run),
     )
+
+
+# Runs whose replicas come and go: iterations count where as many replicas generate as in the one before, so that none has
+# joined, left or been lost in between.
+
+
+def by_replicas(run: MeasuredRun) -> dict[int, list[IterationSpan]]:
+    """Return the iterations of a run that count after its warm-up, by the number of replicas that generate."""
+    found: dict[int, list[IterationSpan]] = {}
+    before = [None, *run.replicas]
+    for span, count, last in zip(run.trace.iterations, run.replicas, before, strict=False):
+        if span.iteration >= run.warmup_iterations and count == last:
+            found.setdefault(count, []).append(span)
+    return found
+
+
+def with_usual_replicas(run: MeasuredRun) -> MeasuredRun:
+    """Return a run with those of its iterations alone that have the number of replicas which most of them have.
+
+    Raises:
+        PlanError: There are no two iterations after the warm-up with as many replicas.
+    """
+    counted = by_replicas(run)
+    if not counted:
+        raise PlanError(
+            "run: the number of replicas changes in every iteration after the warm-up: nothing is left to compare with"
+        )
+    usual = max(counted, key=lambda count: (len(counted[count]), count))
+    trace = replace(run.trace, iterations=tuple(counted[usual]))
+    return replace(run, plan=with_replicas(run.plan, usual), trace=trace, replicas=())
+
+
+def replica_rows(run: MeasuredRun, forecasts: Mapping[int, Forecast]) -> tuple[ReplicaRow, ...]:
+    """Return forecast against measurement by the number of replicas.
+
+    Args:
+        forecasts: By number of replicas, those of the run's.
+    """
+    rows = []
+    for count, spans in sorted(by_replicas(run).items()):
+        forecast = forecasts[count]
+        row = _row(ITERATION, "", forecast.iteration_seconds, [each.seconds for each in spans], "")
+        rows.append(
+            ReplicaRow(
+                replicas=count,
+                iterations=len(spans),
+                forecast_seconds=row.forecast_seconds,
+                forecast_interval_seconds=forecast.iteration_seconds_interval,
+                measured_median_seconds=row.measured_median_seconds,
+                measured_interval_seconds=row.measured_interval_seconds,
+                error_fraction=row.error_fraction,
+            )
+        )
+    return tuple(rows)
 
 
 def machine_slowdown(forecast: Forecast, run: MeasuredRun) -> float | None:

@@ -19,6 +19,7 @@ from rlplan.estimate import largest_normal
 from rlplan.job import Job
 from rlplan.models import Batch, ModelArchitecture
 from rlplan.profiles.analytic.normal import normal_quantiles
+from rlplan.profiles.analytic.ordered import quantile_of
 from rlplan.profiles.jobs.logged_lengths import other_spreads
 from rlplan.sheets import EngineSheet
 from rlplan.workload import (
@@ -644,7 +645,7 @@ def fullest_tokens(statistics: LengthStatistics, sequences: int) -> int:
     longest_tokens = statistics.longest_tokens
     if sequences == 1:
         share = 1 - 1 / (RUN_STEPS * statistics.workload.sequences)
-        return min(longest_tokens, math.ceil(float(np.quantile(_grown(statistics), share))))
+        return min(longest_tokens, math.ceil(quantile_of(_grown(statistics), share)))
     passes = RUN_STEPS * -(-statistics.workload.sequences // sequences)
     return min(sequences * longest_tokens, _sum_quantile(statistics, sequences, passes))
 

@@ -9,11 +9,12 @@ from rlplan.executor.environments import environment_names
 from rlplan.executor.model.building import FAMILIES, PRETRAINED_FAMILIES
 from rlplan.executor.parallel.positions import TRAIN_ENGINES, shares_weights
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
-from rlplan.executor.rollout.vllm_limits import lacks_of_vllm
+from rlplan.executor.rollout.vllm_limits import VLLM, lacks_of_vllm
 from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import RANDOM
 from rlplan.models import ModelArchitecture
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
+from rlplan.replicas import OPTION, ReplicaSchedule, check_schedule
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
 from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
@@ -69,6 +70,10 @@ READS_APART = Capability("replicas of the engine that read prompts alone")
 HOST_CACHE = Capability("a KV cache that goes on in host memory")
 SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
 LENDING = Capability("GPUs that one side lends the other")
+COMING_EPISODES = Capability("episodes in environments on replicas that come and go")
+COMING_ENGINE = Capability("replicas that come and go under this engine")
+COMING_NODES = Capability("replicas that come and go on the nodes of a cluster")
+COMING_PLANS = Capability("moves to other plans beside replicas that come and go")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
@@ -105,6 +110,36 @@ def check_runnable(plan: Plan, file: str = "plan") -> tuple[Task, ...]:
     check_plan(plan, file=file)
     refuse_first(_lacks(plan), file)
     return tasks_of(load_algorithm(plan.job.algorithm), plan.job)
+
+
+def check_coming(
+    schedule: ReplicaSchedule, plan: Plan, file: str = "plan", *, joins: bool, moves: bool
+) -> None:
+    """Refuse replicas that come and go where this executor has them not.
+
+    Args:
+        joins: Whether the run joins a cluster.
+        moves: Whether it may go on with another plan.
+
+    Raises:
+        FileError: The plan has no such replicas; names the field.
+        CapabilityError: Says what is not done, and what is instead.
+    """
+    check_schedule(schedule, plan, file)
+    refuse_first(_lacks_of_coming(plan, joins=joins, moves=moves), file)
+
+
+def _lacks_of_coming(plan: Plan, *, joins: bool, moves: bool) -> Iterator[CapabilityError]:
+    engine = plan.tasks["actor.generate"].engine
+    instead = f"leave {OPTION} out: all replicas of the plan stay then"
+    if plan.job.environments:
+        yield COMING_EPISODES.lacked_by(HERE, "job.environments", "there", instead)
+    if engine == VLLM:
+        yield COMING_ENGINE.lacked_by(HERE, "tasks.actor.generate.engine", engine, instead)
+    if joins:
+        yield COMING_NODES.lacked_by(HERE, "--address", "given", instead)
+    if moves:
+        yield COMING_PLANS.lacked_by(HERE, "--adapt", "given", f"{OPTION} or --adapt")
 
 
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:

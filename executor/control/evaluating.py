@@ -24,6 +24,7 @@ from rlplan.executor.workers.pools import WorkerGroup, fetched
 from rlplan.executor.workers.protocols import PROTOCOLS
 from rlplan.executor.workers.stages import STAGES
 from rlplan.plan import Plan
+from rlplan.replicas import with_replicas
 from rlplan.workload import Evaluation, longest
 
 # Letters of a text that a line on the terminal has room for.
@@ -110,7 +111,9 @@ class Evaluator:
     def _answers(self) -> list[Answer]:
         """Return the responses to all held-out prompts, those to one prompt consecutive."""
         layout = self._plan.tasks[self._generates.name]
-        places, group = generation_positions(self._plan), self._groups[layout.pool]
+        group = self._groups[layout.pool]
+        there = with_replicas(self._plan, len(group.present) // (layout.tp * layout.pp))
+        places = generation_positions(there if len(group.present) < group.ranks else self._plan)
         protocol = PROTOCOLS.load(STAGES.load(self._generates.kind).PROTOCOL)
         samples = self._evaluation.samples_per_prompt
         rows = ((0, len(self._held_out.rows) * samples),)
@@ -118,12 +121,15 @@ class Evaluator:
             places, rows, lambda whole, parts: split_rows(whole, parts, block=samples)
         )
         calls = {
-            rank: (EvaluationCall(task=self._generates.name, rows=share), self._columns)
-            for rank, share in shares.items()
+            group.present[place]: (
+                EvaluationCall(task=self._generates.name, rows=share),
+                self._columns,
+            )
+            for place, share in shares.items()
         }
         results = group.send("evaluate", calls, num_returns=2)
         fetched({rank: report for rank, (_, report) in results.items()})
-        made = {rank: columns for rank, (columns, _) in results.items()}
+        made = {group.present.index(rank): columns for rank, (columns, _) in results.items()}
         parts = ray.get(protocol.collect(places, made, list))
         texts = [text for part in parts if part is not None for text in self._texts_of(part)]
         return [

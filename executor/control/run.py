@@ -35,6 +35,7 @@ from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter
 from rlplan.executor.control.moving import PLAN_BEFORE, Adapter, Moving, Trial
 from rlplan.executor.control.start import (
     ITERATION,
+    ComingReplicas,
     may_keep_workers,
     slowest_loop,
     started_groups,
@@ -44,11 +45,13 @@ from rlplan.executor.control.stopping import StopCheck, Stopping, rows_before
 from rlplan.executor.control.summary import NOT_IN_EVERY_ITERATION, iteration_metrics, progress_line
 from rlplan.executor.control.tracking import Tracking
 from rlplan.executor.data.workload import PromptBatches
+from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import KeptWorkers, WorkerGroup
-from rlplan.executor.workers.processes.ray_session import DEVICE, running_ray
+from rlplan.executor.workers.processes.ray_session import DEVICE, HOST, running_ray
 from rlplan.executor.workers.worker import Worker
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
+from rlplan.replicas import ReplicaSchedule
 from rlplan.results.advice import AS_IT_IS, Adaptation
 from rlplan.results.measurement import Replanned
 from rlplan.results.stored import PLAN_FILE, write_plan
@@ -105,6 +108,7 @@ class Run:
         start: Checkpoint with which it begins; None: it begins with new weights.
         joined: The cluster whose nodes it takes; None: a Ray of its own.
         adapter: Decides where it goes on with another plan; None: nowhere.
+        schedule: How many replicas that generate there are when; None: all of them, all the time.
 
     Attributes:
         plan: The one that is carried out now.
@@ -130,8 +134,9 @@ class Run:
         progress: Progress | None,
         joined: JoinedCluster | None = None,
         adapter: Adapter | None = None,
+        schedule: ReplicaSchedule | None = None,
     ) -> None:
-        self._joined, self._moving = joined, Moving(adapter)
+        self._joined, self._moving, self._schedule = joined, Moving(adapter), schedule
         self._stopping, self._tracking = Stopping(), Tracking()
         self.plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
         self.replanned: tuple[Replanned, ...] = ()
@@ -151,6 +156,11 @@ class Run:
         self.finished: deque[MeasuredIteration] = deque(maxlen=KEPT_ITERATIONS)
         self.peaks: dict[str, int] = {}
         self.loop_flops_per_second: tuple[float, ...] = ()
+
+    @property
+    def comes_and_goes(self) -> bool:
+        """Tell whether replicas that generate come and go."""
+        return self._schedule is not None
 
     def carry_out(self, stopping: Stopping, tracking: Tracking) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
@@ -275,7 +285,7 @@ class Run:
             if not may_keep_workers(self.plan):
                 yield None
                 return
-            kept = KeptWorkers(Worker, DEVICE)
+            kept = KeptWorkers(Worker, DEVICE, (HostWorker, HOST))
             try:
                 yield kept
             except Exception:
@@ -328,6 +338,9 @@ class Run:
         self._moving.start()
         begin = time.monotonic()
         limit_seconds, limited = self._moving.start_limit(self._saving.start_seconds)
+        coming = None
+        if self._schedule is not None:
+            coming = ComingReplicas(schedule=self._schedule, iteration=self.done)
         with (
             places_of(self.plan, self._joined, self._tell) as placed,
             started_groups(
@@ -339,6 +352,7 @@ class Run:
                 placed,
                 limited,
                 self._kept,
+                coming,
             ) as groups,
         ):
             seconds = time.monotonic() - begin
@@ -408,7 +422,7 @@ class Run:
                     with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
-                for words in found.said:
+                for words in (*record.said, *found.said):
                     self._tell(words)
                 check.note_evaluation(self._evaluate(groups, controller, writer, ends=ends))
                 if found.plan is not None:

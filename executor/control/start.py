@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,10 @@ from rlplan.executor.workers.pools import (
     start_placed_group,
 )
 from rlplan.executor.workers.processes.ray_session import DEVICE, HOST, end_workers
+from rlplan.executor.workers.replicas import ReplicaGroup
 from rlplan.executor.workers.worker import Worker
 from rlplan.plan import Plan, ResourcePool
+from rlplan.replicas import GENERATE, ReplicaSchedule, with_replicas
 
 # A killed process shows at once; its neighbours' broken connections may show a little earlier.
 LOSS_SHOWS_SECONDS = 5.0
@@ -77,8 +79,21 @@ def check_machine(plan: Plan) -> None:
         raise PlanError(f"pools want {wanted} GPUs, this machine has {here}; run a plan for `cpu`")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComingReplicas:
+    """Say that replicas of the generating pool come and go.
+
+    Attributes:
+        schedule: How many are wanted.
+        iteration: With which the run begins.
+    """
+
+    schedule: ReplicaSchedule
+    iteration: int
+
+
 @contextmanager
-def started_groups(
+def started_groups(  # noqa: PLR0913, PLR0917 -- all that a start is made of
     plan: Plan,
     tasks: tuple[Task, ...],
     prompts: PromptBatches,
@@ -87,6 +102,7 @@ def started_groups(
     placed: Placed | None = None,
     limited: TimeLimit = START,
     kept: KeptWorkers | None = None,
+    coming: ComingReplicas | None = None,
 ) -> Iterator[Mapping[str, WorkerGroup]]:
     """Start the workers of all pools with their models; end them afterwards.
 
@@ -94,8 +110,9 @@ def started_groups(
         limit_seconds: Of the start; None: there is none.
         placed: Where they start in a cluster that was joined; None: on slots of a Ray of the run's own.
         limited: Who says how long the start may take.
-        kept: Takes workers on devices of this machine back where all goes well, for the next plan, and has those of the plan
-            before; None: all are started, and ended.
+        kept: Takes workers back where all goes well, for the next plan, and has those of the plan before; None: all are
+            started, and ended.
+        coming: Replicas that come and go; None: all stay.
 
     Raises:
         WorkerLostError: Names the workers that have ended where something failed, at the start or later.
@@ -107,6 +124,8 @@ def started_groups(
         with within(limit_seconds, limited) as is_late:
             if kept is not None:
                 _clear(kept, is_late)
+            if coming is not None:
+                groups[plan.tasks[GENERATE].pool] = started_replicas(plan, coming)
             _start_pools(plan, prompts.folder, placed, kept, groups)
             offsets = clock_offsets(placed.nodes) if placed is not None else {}
             prepare_groups(plan, tasks, prompts, seed, groups, offsets)
@@ -122,10 +141,10 @@ def started_groups(
         _stop(groups)
         raise
     else:  # an interruption ends Ray and all workers with it, or Ray has ended and would not answer
-        on_devices = {pool.name for pool in plan.pools if kept is not None and not pool.is_host}
-        _stop({name: each for name, each in groups.items() if name not in on_devices})
-        if kept is not None:
-            kept.take_back([groups[name] for name in on_devices])
+        if kept is None:
+            _stop(groups)
+        else:
+            kept.take_back(groups.values())
 
 
 def _clear(kept: KeptWorkers, is_late: Callable[[], bool]) -> None:
@@ -148,18 +167,17 @@ def _start_pools(
 ) -> None:
     """Start the workers of all pools, and note each pool's as soon as they start.
 
-    Those on devices start first and alone where they are kept: what takes no time under the next plan is told from what starts
-    with every plan.
+    Where they are kept they are waited for: what takes no time under the next plan is told from what is done with every plan.
 
     Args:
         folder: Of the job's files.
     """
-    for pool in (each for each in plan.pools if not each.is_host):
+    for pool in (each for each in plan.pools if not each.is_host and each.name not in groups):
+        groups[pool.name] = _started(pool, placed, kept)
+    for pool in (each for each in plan.pools if each.is_host):
         groups[pool.name] = _started(pool, placed, kept)
     if kept is not None:
         kept.wait(plan.job, folder)
-    for pool in (each for each in plan.pools if each.is_host):
-        groups[pool.name] = _started(pool, placed, kept)
 
 
 def _started(pool: ResourcePool, placed: Placed | None, kept: KeptWorkers | None) -> WorkerGroup:
@@ -168,11 +186,34 @@ def _started(pool: ResourcePool, placed: Placed | None, kept: KeptWorkers | None
     if placed is not None:
         return start_placed_group(worker, placed.of_pool(pool.name, pool.gpus))
     if pool.is_host:
+        if kept is not None:
+            return kept.start_group(pool.gpus, host=True)
         return start_group(worker, pool.gpus, HOST)
     cuda = device_type(pool.device) != CPU
     if kept is not None:
         return kept.start_group(pool.gpus, cuda=cuda)
     return start_group(worker, pool.gpus, DEVICE, cuda=cuda)
+
+
+def started_replicas(
+    plan: Plan, coming: ComingReplicas, start: Callable[[], WorkerGroup] | None = None
+) -> ReplicaGroup:
+    """Start the replicas with which a run begins.
+
+    Args:
+        start: Starts the processes of one; None: on slots of this machine's Ray.
+    """
+    generate, pool = plan.tasks[GENERATE], plan.pool_of(GENERATE)
+    size, cuda = generate.tp * generate.pp, device_type(pool.device) != CPU
+
+    def on_slots() -> WorkerGroup:
+        return start_group(Worker, size, DEVICE, cuda=cuda)
+
+    group = ReplicaGroup(Worker, start or on_slots, coming.schedule, generate.dp, size)
+    for number in range(coming.schedule.at(coming.iteration)):
+        group.begin(number)
+        group.admit(number)
+    return group
 
 
 def may_keep_workers(plan: Plan) -> bool:
@@ -274,7 +315,11 @@ def prepare_groups(
         clock_offsets: By node's id, the seconds that its clock is ahead of this process's.
     """
     devices = {pool.name: device_type(pool.device) for pool in plan.pools if not pool.is_host}
-    join_all({groups[name]: device for name, device in devices.items()})
+    parts = {
+        name: list(group.members.values()) if isinstance(group, ReplicaGroup) else [group]
+        for name, group in groups.items()
+    }
+    join_all({each: device for name, device in devices.items() for each in parts[name]})
     waiting: dict[Any, Any] = {}
     folder = prompts.folder.resolve()
     for pool in plan.pools:
@@ -300,8 +345,13 @@ def prepare_groups(
                 held_out=prompts.held_out.rows if prompts.held_out is not None else (),
                 clock_offsets=clock_offsets or {},
             )
-        references = groups[pool.name].start("prepare", request)
-        waiting |= {(pool.name, rank): reference for rank, reference in references.items()}
+        group = groups[pool.name]
+        if isinstance(group, ReplicaGroup):
+            request = replace(request, plan=with_replicas(plan, 1))
+            group.setup, group.device = request, devices[pool.name]
+        for number, part in enumerate(parts[pool.name]):
+            references = part.start("prepare", request)
+            waiting |= {(pool.name, number, rank): each for rank, each in references.items()}
     fetched(waiting)
 
 

@@ -44,10 +44,15 @@ VERL_NAMES = {
     "transition": "update_weights",
 }
 
+# Replicas that generate where they come and go, at an iteration's end, and those that were lost in it.
+REPLICAS, LOST_REPLICAS = "replicas", "lost_replicas"
+
 # What an iteration has where something happened in it: groups were sampled again, weights went over, calls of
 # reward functions were broken off.
 NOT_IN_EVERY_ITERATION = (
     "rounds",
+    REPLICAS,
+    LOST_REPLICAS,
     "broken_off_rewards",
     "transition_received_bytes",
     "transition_redundant_bytes",
@@ -87,7 +92,8 @@ def iteration_metrics(
     `tokens_per_second` counts prompt and response tokens; `transition_received_bytes` are those of the rank that received most when weights went to
     the generate layout, `transition_redundant_bytes` those that it then held twice, and
     `transition_buffer_bytes` the most that was under way to it at a time; `rounds` says how often
-    prompts were sampled; `turns` are the mean ones of an episode and `environment_seconds` how long the rank
+    prompts were sampled; `replicas` are those that generate at its end where they come and go, and `lost_replicas` those
+    whose processes ended in it; `turns` are the mean ones of an episode and `environment_seconds` how long the rank
     that waited longest waited for environments; `broken_off_rewards` are calls of reward functions that went
     beyond their limits; `staleness_mean` and `staleness_max` how many updates the
     weights lacked that began the samples; `dropped_samples` were begun and not learnt from, where more is begun; `stage_seconds/...` reach from
@@ -112,6 +118,7 @@ def iteration_metrics(
     metrics["tokens_per_second"] = generated["tokens"] / record.span.seconds
     metrics |= _outside_models(record, sequences * rounds)
     metrics |= _of_the_queue(plan, record)
+    metrics |= {name: generated[name] for name in (REPLICAS, LOST_REPLICAS) if name in generated}
     if rounds > 1:
         metrics["rounds"] = float(rounds)
     for name in ("received", "redundant", "buffer"):
@@ -180,6 +187,9 @@ def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
     if "teacher_kl" in metrics:
         parts.append(f"KL to the teacher {metrics['teacher_kl']:.3g}")
     parts.append(f"{metrics['response_tokens']:.1f} tokens a response")
+    if REPLICAS in metrics:
+        count = round(metrics[REPLICAS])
+        parts.append("1 replica" if count == 1 else f"{count} replicas")
     if "rounds" in metrics:
         parts.append(f"{metrics['rounds']:.0f} rounds")
     parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")

@@ -23,10 +23,16 @@ from rlplan.executor.workers.stages import STAGES
 class HostWorker:
     """Run the tasks of a host pool."""
 
+    def __init__(self) -> None:
+        self._given: HostSetup | None = None
+
     @registered("one-to-all")
     def prepare(self, setup: HostSetup) -> None:
-        """Load what the pool's tasks need."""
+        """Load what the pool's tasks need; of a process that goes on under another plan, nothing that it has."""
         set_clock(setup.clock_offsets)
+        if setup == self._given:
+            return
+        self._given = setup
         job, folder = seen_job(setup.job, setup.folder)
         setup = replace(setup, job=job, folder=folder)
         self._stages = {

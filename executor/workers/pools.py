@@ -42,6 +42,11 @@ class WorkerGroup:
         """Return the number of workers."""
         return len(self._actors)
 
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Return the ranks that are there: all of them, but where replicas come and go."""
+        return tuple(range(self.ranks))
+
     def protocol(self, method: str) -> TransferProtocol:
         """Return the transfer protocol that a worker method declares."""
         return protocol_of(getattr(self._worker, method))
@@ -148,43 +153,51 @@ def start_group(worker: type[Any], ranks: int, slot: str, *, cuda: bool = False)
 class KeptWorkers:
     """Keep the workers of a plan that has ended well for the plan that follows it in the same Ray.
 
-    To start a process and to load torch into it takes seconds; to drop models and to leave a process group does not.
+    To start a process and to load torch into it takes seconds; to drop models and to leave a process group does not. What runs
+    rules goes on as it is: they are those of the job, which stays.
 
     Args:
-        worker: Their class, with the methods `load` and `leave`.
-        slot: Resource of which every worker takes one.
+        worker: The class of those on devices, with the methods `load` and `leave`.
+        slot: Resource of which every one of them takes one.
+        hosts: The same of those on the host's cores, which have neither method; None: they are not kept.
 
     Attributes:
         start_seconds: What the last start of new processes took, with the code that they load; 0 where there were none.
     """
 
-    def __init__(self, worker: type[Any], slot: str) -> None:
-        self._worker, self._slot = worker, slot
+    def __init__(
+        self, worker: type[Any], slot: str, hosts: tuple[type[Any], str] | None = None
+    ) -> None:
+        self._on_devices, self._on_hosts = (worker, slot), hosts
         self.start_seconds, self._begun_seconds = 0.0, 0.0
         self._started: list[WorkerGroup] = []
         self._new: list[WorkerGroup] = []  # have not been waited for
         self._used: list[WorkerGroup] = []
         self._free: list[Any] = []
-        self._has_cuda: dict[Any, bool] = {}  # by actor
+        self._kinds: dict[Any, str] = {}  # by actor
 
-    def start_group(self, ranks: int, *, cuda: bool = False) -> WorkerGroup:
+    def start_group(self, ranks: int, *, cuda: bool = False, host: bool = False) -> WorkerGroup:
         """Return a pool's workers: free ones first, then new ones."""
-        actors = [each for each in self._free if self._has_cuda[each] == cuda][:ranks]
+        kind = "host" if host else "cuda" if cuda else "cpu"
+        made_of = self._on_hosts if host else self._on_devices
+        assert made_of is not None, "workers on the host's cores are not kept"
+        worker, slot = made_of
+        actors = [each for each in self._free if self._kinds[each] == kind][:ranks]
         self._free = [each for each in self._free if each not in actors]
         if len(actors) < ranks:
             if not self._new:
                 self._begun_seconds = time.monotonic()
-            group = start_group(self._worker, ranks - len(actors), self._slot, cuda=cuda)
+            group = start_group(worker, ranks - len(actors), slot, cuda=cuda)
             self._started.append(group)
             self._new.append(group)
-            self._has_cuda |= dict.fromkeys(group.actors, cuda)
+            self._kinds |= dict.fromkeys(group.actors, kind)
             actors += group.actors
-        return WorkerGroup(self._worker, actors)
+        return WorkerGroup(worker, actors)
 
     def wait(self, job: Job, folder: Path) -> None:
-        """Wait until new processes have started, have loaded the code of a job's models, and have left their groups once.
+        """Wait until new processes have started and, on devices, have loaded the code of a job's models and left their groups once.
 
-        Later plans find both done. `start_seconds` counts starting and loading, but not leaving.
+        Later plans find all of that done. `start_seconds` counts starting and loading, but not leaving.
 
         Args:
             folder: Of the job's files.
@@ -196,18 +209,20 @@ class KeptWorkers:
         self.start_seconds = 0.0
         if not new:
             return
-        _answered(new, "load", (job, folder))
+        on_devices = [each for each in new if not self._is_host(each)]
+        _answered(on_devices, "load", (job, folder))
+        _answered([each for each in new if self._is_host(each)], "peak")
         self.start_seconds = time.monotonic() - self._begun_seconds
-        _answered(new, "leave")
+        _answered(on_devices, "leave")
 
     def take_back(self, groups: Iterable[WorkerGroup]) -> None:
         """Keep workers for later, with the state that they hold."""
         self._used += groups
 
     def clear(self) -> None:
-        """Let kept workers drop their state; if one cannot, end all."""
+        """Let kept workers on devices drop their state; if one cannot, end all."""
         try:
-            _answered(self._used, "leave")
+            _answered([each for each in self._used if not self._is_host(each)], "leave")
         except RlplanError:
             self.end()
         self._free += [actor for group in self._used for actor in group.actors]
@@ -217,8 +232,11 @@ class KeptWorkers:
         """End all workers that were started, and free their slots."""
         for group in self._started:
             group.stop()
-        for held in (self._started, self._new, self._used, self._free, self._has_cuda):
+        for held in (self._started, self._new, self._used, self._free, self._kinds):
             held.clear()
+
+    def _is_host(self, group: WorkerGroup) -> bool:
+        return any(self._kinds[actor] == "host" for actor in group.actors)
 
 
 def _answered(groups: Iterable[WorkerGroup], method: str, argument: Any = None) -> None:

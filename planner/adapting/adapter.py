@@ -134,6 +134,7 @@ class MoveAdapter:
         self._staleness: float | None = None
         self._barred: list[Plan] | None = None  # not read yet
         self._decided: Move | None = None  # and not judged yet
+        self._left: list[Move] = []  # with what was measured of the plans that this run has left
         # Of the search that is under way: after which iteration it began, and when.
         self._asked: DoneIteration | None = None
         self._begun_seconds, self._has_moved = 0.0, False
@@ -156,6 +157,8 @@ class MoveAdapter:
         self._pace.clear(done)
         moved = self._decided
         self._has_moved = moved is not None and same_layout(plan, moved.plan)
+        if moved is not None and self._has_moved and not moved.is_back:
+            self._left.append(moved)
         if moved is not None and (not self._has_moved or moved.is_back):
             self._decided = None  # it was not made, or nothing is to be judged of it
 
@@ -355,16 +358,45 @@ class MoveAdapter:
         )
 
     def _best(self, found: Proposals) -> tuple[Proposal | None, list[str]]:
-        """Return the first plan that the executor carries out, and what is said of the others."""
-        notes = list(found.notes)
+        """Return the plan that surely gains most of those that the executor carries out, and what is said of the others."""
+        notes, best = list(found.notes), None
         for each in found.plans:
             if any(same_layout(each.plan, other) for other in self.barred):
                 continue  # since the search began
-            why = self._refuses(each.plan)
-            if not why:
-                return each, notes
-            notes.append(f"not carried out here: {why}")
-        return None, notes
+            if why := self._refuses(each.plan):
+                notes.append(f"not carried out here: {why}")
+                continue
+            known, words = self._as_measured(each, found)
+            if best is None or known.gain_left.p10_seconds > best[0].gain_left.p10_seconds:
+                best = known, words
+        return (None, notes) if best is None else (best[0], notes + best[1])
+
+    def _as_measured(self, each: Proposal, found: Proposals) -> tuple[Proposal, list[str]]:
+        """Return a proposal with what its plan took in this run, where it has run by that, in place of its forecast; and a note.
+
+        At other lengths it takes that times the ratio of its forecasts. So no run moves to and fro between plans that are as
+        fast as each other, each of which is forecast to be faster than what is measured.
+        """
+        left = [move for move in self._left if same_layout(move.before.plan, each.plan)]
+        if not left:
+            return each, []
+        before, measured = left[-1].before, left[-1].decision.measured_seconds
+        facts = self._facts.with_calibration(found.site)
+        try:
+            now, seconds = at_present_lengths(found.request, facts)
+            later = simulate(in_layout_of(now, each.plan), facts).iteration_seconds
+            earlier = simulate(at_run_lengths(before.plan, before), facts).iteration_seconds
+        except UserError:
+            return each, []  # no lengths that the job can have: it stays as it is forecast
+        expected = measured * later / earlier
+        error = hypot(later / earlier * median_error(before), median_error(found.request.measured))
+        shift = seconds - expected - each.gain.p50_seconds
+        gain, gain_left = (
+            _wider(_shifted(known, shift), P90_DEVIATIONS * error)
+            for known in (each.gain, each.gain_left)
+        )
+        words = f"{each.plan.placement} in mode {each.plan.mode} took {show_seconds(measured)} in this run, times {later / earlier:.3f} for the lengths since"
+        return replace(each, seconds=expected, gain=gain, gain_left=gain_left), [words]
 
     def _cost_words(self) -> str:
         if self._has_moved:
@@ -474,6 +506,11 @@ class MoveAdapter:
         except UserError as error:
             self._said.append(f"not written to the ledger: {error}")
         self._said.append(self._words(line))
+
+
+def _shifted(gain: Gain, seconds: float) -> Gain:
+    """Return a gain that is larger by so many seconds."""
+    return replace(gain, **{name: getattr(gain, name) + seconds for name in ENDS})
 
 
 def _wider(gain: Gain, width: float) -> Gain:

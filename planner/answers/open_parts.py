@@ -14,10 +14,13 @@ from rlplan.planner.exact.infeasibility import pool_infeasibility_reason
 from rlplan.planner.exact.space import Space
 from rlplan.planner.placements.allocations import Share
 from rlplan.planner.plans.assembly import plan_of
+from rlplan.planner.requests.drafts import pinned_parts
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules, ScheduleSpace
+from rlplan.planner.requests.specs import roomy
 from rlplan.planner.search import check_searched, search
 from rlplan.profiles.facts import Facts
+from rlplan.results.forecast import SearchResult
 from rlplan.simulator.placed import sites_of
 
 
@@ -34,10 +37,44 @@ def searched(
         FileError: A search does not know what the job asks for.
         InfeasibleError: Nothing fits.
     """
+    return _found(draft, pinned, job, facts, specs, file).plans[0].plan
+
+
+def first_found(
+    draft: PlanDraft, job: Job, facts: Facts, file: str = "plan", *, seconds: float
+) -> SearchResult:
+    """Return what a search finds of a draft whose pools are open, if it ends after so many seconds, or once it has a plan.
+
+    Its best plan leaves free what searches do; `gap` is by how much another one may be better.
+
+    Raises:
+        FileError: The pinned parts contradict each other, or a search does not know what the job asks for.
+        InfeasibleError: Nothing fits.
+    """
+    room = Specs(memory_headroom_fraction=roomy(job).memory_headroom_fraction)
+    return _found(draft, pinned_parts(draft, job, file), job, facts, room, file, seconds)
+
+
+def _found(
+    draft: PlanDraft,
+    pinned: Pinned,
+    job: Job,
+    facts: Facts,
+    specs: Specs,
+    file: str,
+    seconds: float | None = None,
+) -> SearchResult:
     pinned = replace(pinned, asked=_asked(draft, pinned))
     check_searched(job, file, pinned.asked.modes)
-    found = search(job, facts, pinned=pinned, objective="throughput", specs=specs, placements=1)
-    return found.plans[0].plan
+    return search(
+        job,
+        facts,
+        pinned=pinned,
+        objective="throughput",
+        specs=specs,
+        placements=1,
+        seconds=seconds,
+    )
 
 
 def chosen(

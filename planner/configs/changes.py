@@ -106,6 +106,10 @@ class RetypedConfiguration:
         known = found is not None and not set(keys) & set(found.keys.unknown)
         return (plan, facts) if known and broken_rules(settings) <= self.broken else None
 
+    def hands_on(self, more: Iterable[str]) -> bool:
+        """Tell whether words behind it reach the framework: a script may hand none on, and has the keys changed in it."""
+        return self._read(tuple(more)) is not None
+
     def _read(self, added: tuple[str, ...]) -> Settings | None:
         try:
             return settings_of(self.found.settings.sheet.name, (*self.words, *added), self.options)

@@ -295,15 +295,17 @@ def check_plan(
     typed: RetypedConfiguration | None = None,
     *,
     improves: bool = True,
+    forecast: Forecast | None = None,
 ) -> Checked:
     """Return what is to be said of a plan: whether it fits, and what a step takes.
 
     Args:
         typed: The configuration that it is of.
         improves: Whether faster settings are looked for. What would make a configuration fit always is.
+        forecast: The plan's, where it is at hand.
     """
     check_played(plan, file)
-    forecast = simulate(plan, facts)
+    forecast = simulate(plan, facts) if forecast is None else forecast
     verdict, remarks = _verdict(forecast, PlacedPlan(plan, facts))
     sought = improves or (typed is not None and not forecast.feasible)
     return Checked(

@@ -119,8 +119,8 @@ class BestFirst:
         }
         self._heap: list[tuple[float, float, int]] = []
         for share, some in self.others.items():
-            here = [place for place, way in enumerate(candidates.ways) if way.share == share]
-            places = np.flatnonzero(np.isin(candidates.way, here))
+            here = np.array([way.share == share for way in candidates.ways])
+            places = np.flatnonzero(here[candidates.way])
             bounds = self._bounds(places, some).min(axis=1, initial=math.inf)
             for place, bound in zip(places[bounds < cutoff], bounds[bounds < cutoff], strict=True):
                 self._heap.append((float(bound), self._rank(place, share), int(place)))

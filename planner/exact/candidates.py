@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.partitions import ColocatedSet
 from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING
+from rlplan.profiles.analytic.ordered import distinct
 from rlplan.simulator.placed import Flags, Floats, Ints, Site
 
 
@@ -194,7 +195,7 @@ class CandidateTable:
         A pair's bound has the cache that the row of the sharding with the fewest residents leaves.
         """
         whole, generations = rows.prepare + rows.train, self.generations
-        numbers = np.unique(rows.sharding)
+        numbers = distinct(rows.sharding)
         places = {int(each): np.flatnonzero(rows.sharding == each) for each in numbers}
         least = np.array([whole[each].min() for each in places.values()])
         if not len(least):
@@ -248,18 +249,9 @@ class CandidateTable:
         device = self.space.facts.device(site.device)
         if device.profile is not None:
             return 0.0
-        shares = self.space.set_shares(("actor",))
-        if not shares:  # of what the user pinned, no share that others may get too can hold it
-            return 0.0
-        fastest = max(
-            s.inter_node_bytes_per_second for s in map(self.space.site, self.space.shares)
-        )
-        sources = {
-            replace(each, inter_node_bytes_per_second=fastest)
-            for each in map(self.space.site, shares)
-        }
-        ways = self.generations.ways
-        return min(ways.sync_seconds(replicas.layout, source, site) for source in sources)
+        ways, sources = self.generations.ways, self.space.senders
+        each = (ways.sync_seconds(replicas.layout, source, site) for source in sources)
+        return min(each, default=0.0)
 
     def _of_way(
         self, way: GenerationOption, places: Ints, cutoff: float

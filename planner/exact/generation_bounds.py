@@ -27,6 +27,7 @@ import numpy as np
 
 from rlplan.job import Job
 from rlplan.models import layer_kinds
+from rlplan.profiles.analytic.ordered import distinct
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.episodes import Episode, EpisodeShare
@@ -230,7 +231,7 @@ def floors_under(tokens: Floats, seconds: Floats, most_sequences: float) -> Floo
     few, width = tokens[: last + 1], np.diff(tokens)
     slopes = np.diff(rising) / width
     # Less a straight line and made to rise again, seconds are followed as far as they bend downwards only.
-    slope = np.unique(np.append(slopes[: last + 1], 0.0))
+    slope = distinct(np.append(slopes[: last + 1], 0.0))
     rest = rising[: last + 1] - slope[:, None] * few
     rest = np.minimum.accumulate(rest[:, ::-1], axis=1)[:, ::-1]
     slope, rest = slope[rest[:, 0] >= 0], rest[rest[:, 0] >= 0]
@@ -240,7 +241,7 @@ def floors_under(tokens: Floats, seconds: Floats, most_sequences: float) -> Floo
     below = np.cumsum(np.column_stack([rest[:, 0], falling * width[:last]]), axis=1)
     below = np.column_stack([base, below + slope[:, None] * few])
     chords = (rising[last + 1 :] - rising[last]) / (tokens[last + 1 :] - tokens[last])
-    steeper = np.unique(slopes[last:])
+    steeper = distinct(slopes[last:])
     return Floors(
         base=base,
         slope=slope,

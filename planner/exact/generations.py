@@ -85,6 +85,7 @@ class Replicas:
         block_bytes: One block of the cache on one GPU.
         state_blocks: Blocks that a sequence takes beside those of its tokens.
         bounds: Seconds that are known not to be beaten, by the cache's blocks.
+        moves: Transitions that no other beats, by where weights train and the residents beside them.
     """
 
     layout: TaskPlan
@@ -96,6 +97,9 @@ class Replicas:
     block_bytes: float
     state_blocks: int
     bounds: dict[float, float] = field(default_factory=dict, compare=False, repr=False)
+    moves: dict[tuple[WeightSharding, float], list[WeightMove]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
 
 
 # A share of the cluster, its site, and what a set can do there.
@@ -228,6 +232,14 @@ class GenerationTable:
 
         Those are left out, before they are priced, that leave no room beside so many residents.
         """
+        known, asked = replicas.moves, (sharding, resident_bytes)
+        if asked not in known:
+            known[asked] = self._moves_beside(sharding, replicas, resident_bytes)
+        return known[asked]
+
+    def _moves_beside(
+        self, sharding: WeightSharding, replicas: Replicas, resident_bytes: float
+    ) -> list[WeightMove]:
         layout, site = replicas.layout, replicas.site
         # Weights that generate are at most spared what the trained shard has of them.
         added = max(0, replicas.weight_bytes - self.ways.trained_bytes(sharding, site))
@@ -527,6 +539,7 @@ class WeightMoves:
         self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
         self._shards: dict[tuple[WeightSharding, Site], int] = {}
         self._copies: dict[Hashable, PlacedTask] = {}
+        self._uncut: dict[Site, PlacedTask] = {}
         self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
 
     def bringing(
@@ -602,9 +615,13 @@ class WeightMoves:
 
     def _copying(self, generate: TaskPlan, train_site: Site, site: Site) -> PlacedTransition:
         """Return how weights come to a copy from where they train uncut."""
-        train = TaskPlan(pool="", engine=self.space.engine_of(self._update))
-        trained = PlacedTask(self._update, train, train_site, self.space.job, self.space.facts)
-        return PlacedTransition(self.copied, trained, self._placed(generate, site), same_pool=False)
+        if train_site not in self._uncut:
+            train = TaskPlan(pool="", engine=self.space.engine_of(self._update))
+            self._uncut[train_site] = PlacedTask(
+                self._update, train, train_site, self.space.job, self.space.facts
+            )
+        trained, copy = self._uncut[train_site], self._generating(generate, site)
+        return PlacedTransition(self.copied, trained, copy, same_pool=False)
 
     def _placed(self, layout: TaskPlan, site: Site) -> PlacedTask:
         space = self.space

@@ -2,7 +2,6 @@
 
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -371,8 +370,40 @@ def costed_job(job: Job) -> Job:
 REMEMBERED_JOBS = 8
 # Of one job a user pins this and that: what is known under the latest pins is kept, so that a server does not grow with questions.
 REMEMBERED_PINS = 8
-_remembered: OrderedDict[Hashable, Tables] = OrderedDict()
-_remembering = threading.Lock()
+_remembered: LeastRecentlyUsed[Hashable, Tables] = LeastRecentlyUsed(REMEMBERED_JOBS)
+
+
+@dataclass(slots=True)
+class _AskedFacts:
+    """Hold facts with the number of jobs whose costs were asked of them."""
+
+    facts: Facts
+    jobs: int = 0
+
+
+# What facts remember grows with each job that is asked, so after so many others take their place.
+JOBS_OF_FACTS = 8
+_asked_facts: LeastRecentlyUsed[Hashable, _AskedFacts] = LeastRecentlyUsed(REMEMBERED_JOBS)
+
+
+def _known_facts(facts: Facts) -> Facts:
+    """Return facts that answer alike and that this thread's searches asked of other jobs, where there are any.
+
+    What a product of matrices or an exchange takes depends on no job: one with other lengths asks much of it again.
+    """
+    key = (threading.get_ident(), facts.content)
+    asked = _asked_facts.get(key)
+    if asked is None or asked.jobs == JOBS_OF_FACTS:
+        asked = _AskedFacts(facts)
+        _asked_facts.keep(key, asked)
+    asked.jobs += 1
+    return asked.facts
+
+
+def forget() -> None:
+    """Forget what earlier searches of all threads asked, as if the process had just begun."""
+    _remembered.clear()
+    _asked_facts.clear()
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,40 +446,37 @@ class Space:
 
         Those of one thread: tables fill as they are asked, and two searches at once would fill the same ones.
         """
-        with _remembering:
-            return self._kept_tables()
-
-    def _kept_tables(self) -> "Tables":
-        """Return the tables that this thread's searches share, new ones where there are none."""
         usable = usable_fraction(self.specs)
         job = costed_job(self.job)
         arranged = self.pinned.arranged
         asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus, arranged)
         key = (threading.get_ident(), self.facts.content, job, usable, asked, self.is_priced)
-        if key not in _remembered:
-            algorithm = load_algorithm(job.algorithm)
-            layouts = LayoutSpace(
-                job,
-                priced_job(job),
-                algorithm,
-                self.tasks,
-                self.facts,
-                self.drafts,
-                usable,
-                self.pinned.pool_gpus,
-                arranged,
-                self.is_priced,
-            )
-            options = OptionTable(layouts)
-            table = BegunTable if job.workload.drops_responses else GenerationTable
-            table = table if self.is_priced else FreeGenerations
-            generations = table(options, self.transition)
-            pools = PoolTable(options)
-            _remembered[key] = Tables(self.facts, options, pools, generations, self.transition)
-            if len(_remembered) > REMEMBERED_JOBS:
-                _remembered.popitem(last=False)
-        _remembered.move_to_end(key)
-        return _remembered[key]
+        tables = _remembered.get(key)
+        if tables is None:
+            tables = self._new_tables(job, usable)
+            _remembered.keep(key, tables)
+        return tables
+
+    def _new_tables(self, job: Job, usable_fraction: float) -> "Tables":
+        """Return tables of a job's costs that nothing was asked of yet."""
+        facts = _known_facts(self.facts)
+        layouts = LayoutSpace(
+            job,
+            priced_job(job),
+            load_algorithm(job.algorithm),
+            self.tasks,
+            facts,
+            self.drafts,
+            usable_fraction,
+            self.pinned.pool_gpus,
+            self.pinned.arranged,
+            self.is_priced,
+        )
+        options = OptionTable(layouts)
+        table = BegunTable if job.workload.drops_responses else GenerationTable
+        table = table if self.is_priced else FreeGenerations
+        generations = table(options, self.transition)
+        return Tables(facts, options, PoolTable(options), generations, self.transition)
 
     @cached_property
     def known(self) -> KnownWays:
@@ -620,6 +648,18 @@ class Space:
                 share for share in open_shares if self.pools.least(members, self.site(share)).fits
             )
         return known[members]
+
+    @cached_property
+    def senders(self) -> tuple[Site, ...]:
+        """Return where the actor may train that sends its weights to copies, each with the fastest network of all shares.
+
+        Empty where no share that others may get too can hold it, of what the user pinned.
+        """
+        sites = [self.site(share) for share in self.set_shares(("actor",))]
+        every = (self.site(share).inter_node_bytes_per_second for share in self.shares)
+        fastest = max(every, default=0.0)
+        each = (replace(site, inter_node_bytes_per_second=fastest) for site in sites)
+        return tuple(dict.fromkeys(each))
 
     def arrival_seconds(self, members: ColocatedSet) -> float:
         """Return the least seconds until a set beside the generating one has its first data.

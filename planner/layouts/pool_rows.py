@@ -17,6 +17,7 @@ from rlplan.planner.layouts.option_table import (
     front_of_groups,
 )
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
+from rlplan.profiles.analytic.ordered import distinct, distinct_rows
 from rlplan.simulator.placed import Floats, Ints, Site
 
 # How dear memory is for quick choices, in shares of (a pool's least seconds) / (a GPU's memory): from
@@ -112,7 +113,7 @@ class Join:
         if not self.roles or not all(self.options):
             return self._nothing() if not self.roles else self._empty()
         leanest = [self._leanest(sharding) for sharding in (range(len(self.shardings)) or (-1,))]
-        picks = np.unique(np.concatenate([self._priced(), *leanest]), axis=0)
+        picks = distinct_rows(np.concatenate([self._priced(), *leanest]))
         rows = self._rows(picks)
         fits = rows.peak <= self.capacity
         return self._front(rows.rows(np.flatnonzero(fits)))
@@ -217,7 +218,7 @@ class Join:
 
         Beside a copy that generates, all picks of fewest resident bytes under a limit on transients.
         """
-        mets = np.unique(np.concatenate([part.met for part in self.parts]))
+        mets = distinct(np.concatenate([part.met for part in self.parts]))
         picks, staying = zip(
             *(self._leanest_under(sharding, int(met)) for met in mets), strict=True
         )
@@ -227,7 +228,7 @@ class Join:
 
     def _leanest_under(self, sharding: int, met: int) -> tuple[Ints, Floats]:
         """Return such picks of roles that meet in no more than these bytes, and the bytes that stay of each."""
-        limits = np.unique(np.concatenate([part.transient for part in self.parts]))
+        limits = distinct(np.concatenate([part.transient for part in self.parts]))
         picks, resident = [], np.full(len(limits), float(met))
         for part in self.parts:
             allowed = self._of_sharding(part, sharding)

@@ -1,6 +1,6 @@
 """Advise a run that goes on: calibrate on its own steps, search anew, and say which change repays a restart."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
@@ -45,8 +45,14 @@ from rlplan.units import show_seconds
 SITE: Final = "this run"
 # Plans of a search that are typed as the configuration would have them, the best first.
 MOST_PLANS: Final = 3
+IN_PLACE: Final = "words behind this configuration reach nobody: change these keys in it"
 # Fields of a job that say how its step is done, not what is learnt in it.
 OF_HOW: Final = ("framework", "engines", "weight_sync", "trainers", "devices")
+# Fields of a configuration's run that say what is learnt: of which models, from what, by which loss. A job has other weights
+# of the same shape under one name, and lengths as they were measured.
+OF_WHAT: Final = (
+    "algorithm", "models", "architectures", "work", "loss", "teacher", "scores", "dynamic_sampling", "adapter",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +205,8 @@ class Advisor:
         if answer == "restart unknown" and gain is not None:
             most = show_seconds(most_restart_seconds(gain, left))
             told = (*told, f"with {left:,} steps left it pays where a restart costs up to {most}")
+        if best is not None and not now.typed.hands_on(best.arguments):
+            told = (*told, IN_PLACE)
         assert steps.step_seconds is not None
         return Decision(
             step=step,
@@ -293,7 +301,11 @@ class Advisor:
             yield said, now.typed.arguments(said) or ()
 
     def _retyped(self, now: CurrentRun, plan: Plan) -> tuple[Assignment, ...]:
-        """Return the keys in which a searched plan differs from the configuration, without those that change nothing."""
+        """Return the keys in which a searched plan differs from the configuration, without those that change nothing.
+
+        What is trained and on what stays as the configuration says it: a plan knows models by their shapes, which other weights
+        have too, and lengths as they were measured, which are no limits.
+        """
         try:
             wanted = exported(plan, self.framework)
         except UserError:
@@ -304,6 +316,8 @@ class Advisor:
             for key, value in wanted.values.items()
             if value is not None and settings.given(key) != value and argument(settings, key, value)
         )
+        if not keeps_work(said, now.typed):
+            said = tuple(each for each in said if keeps_work((each,), now.typed))
         return needed_assignments(said, now.typed)
 
     def _typed(
@@ -315,6 +329,8 @@ class Advisor:
             return None
         plan, facts = found[0], found[1].with_calibration(now.site)
         if plan == now.plan or not does_the_same(plan, now.plan):
+            return None
+        if not keeps_work(said, now.typed):
             return None
         checked = check_plan(plan, facts, self.settings.file, improves=False)
         if checked.forecast is None or checked.verdict not in {"fits", now.verdict}:
@@ -414,6 +430,16 @@ def does_the_same(plan: Plan, now: Plan) -> bool:
         and plan.mode == now.mode
         and plan.staleness <= now.staleness
     )
+
+
+def keeps_work(said: Iterable[Assignment], typed: RetypedConfiguration) -> bool:
+    """Tell whether a configuration with more assignments says the same of what is trained, on what, and by which loss."""
+    words = typed.arguments(said)
+    try:
+        run = run_of(laid_over(typed.found.settings, words or ()))
+    except UserError:
+        return False
+    return all(getattr(run, name) == getattr(typed.found.run, name) for name in OF_WHAT)
 
 
 def _learns(plan: Plan) -> list[tuple[object, ...]]:

@@ -1,10 +1,12 @@
 """Follow a log: its steps with their numbers since the run last started, the recent ones, and what left its normal range."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
+from rlplan.errors import FileError
 from rlplan.planner.measured.logs import (
     STEP_COLUMNS,
     Figures,
@@ -26,6 +28,9 @@ MAD_TO_STD = 1.4826
 # What stages of one site differ by at least, from step to step: `of_step` of profiles/fits/calibration.yaml, to which
 # published stages add up.
 LEAST_SPREAD = 0.02
+# A log is said to stand still where it has had no new step for as many of its longest ones, and at least so long:
+# validations and checkpoints lie between steps too.
+SILENT_STEPS, SILENT_SECONDS = 10.0, 600.0
 # What trackers call the step's number beside what tables do (verl's `training/global_step`).
 NUMBER_KEYS = (*STEP_COLUMNS, "training/global_step", "train/global_step")
 
@@ -131,6 +136,71 @@ def _numbers(sheet: LogSheet, steps: Sequence[Figures]) -> tuple[int, ...]:
         if len(known) == len(steps):
             return tuple(known)
     return tuple(range(1, len(steps) + 1))
+
+
+class Silence:
+    """Tell once when a log that is followed has had no new step for long.
+
+    Args:
+        tell: Called with what is said.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self, tell: Callable[[str], object], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tell, self._clock = tell, clock
+        self._since, self._steps, self._most_seconds = clock(), -1, SILENT_SECONDS
+        self._is_told = False
+
+    def note(self, run: FollowedRun) -> None:
+        """Note what the log has now."""
+        if len(run.steps) == self._steps:
+            return
+        self._since, self._steps, self._is_told = self._clock(), len(run.steps), False
+        longest = max((each.get(run.sheet.step, 0.0) for each in run.steps), default=0.0)
+        self._most_seconds = max(SILENT_SECONDS, SILENT_STEPS * longest)
+
+    def look(self) -> None:
+        """Tell if it is silent for long."""
+        seconds = self._clock() - self._since
+        if not self._is_told and seconds > self._most_seconds:
+            self._is_told = True
+            steps = f"no step after the last of {self._steps}" if self._steps >= 0 else "no step"
+            self._tell(
+                f"{steps} for {seconds / 60:.0f} min: has the run ended, or does its log lie elsewhere now?"
+            )
+
+
+def states_of(
+    path: Path, wait: Callable[[], None], silence: Silence, *, updates: int = 1
+) -> Iterator[FollowedRun]:
+    """Yield the steps of a log that grows whenever it has changed, and has some.
+
+    A log that is moved away and begun again, as rotation does it, is taken up where it is there again.
+
+    Args:
+        wait: Returns when it is time for the next look.
+        updates: Of an iteration, where a log's steps are updates.
+
+    Raises:
+        FileError: The file is none, is too large, or is of several runs.
+    """
+
+    def wait_and_look() -> None:
+        wait()
+        silence.look()
+
+    for _ in changes_of(path, wait_and_look):
+        try:
+            found = followed(path, updates=updates, grows=True)
+        except FileError:
+            if path.exists():
+                raise
+            continue
+        if found is not None:
+            silence.note(found)
+            yield found
 
 
 def changes_of(path: Path, wait: Callable[[], None]) -> Iterator[None]:

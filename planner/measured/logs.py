@@ -25,7 +25,7 @@ WRAPPED = re.compile(r" -(?: [\w./@-]*(?::[-+\dn]|:?$)|$)|^[ -]{0,3}[\w./@:()+-]
 # A step's line has a few thousand characters; one that outgrows these is none.
 LONGEST_STEP, MOST_PIECES = 2**16, 1000
 # `Global step 3: {'policy_loss': 0.1, 'timing/generation': 45.87}`, a Python dict.
-CONSOLE_DICT = re.compile(r"\bGlobal step \d+: (?=\{)")
+CONSOLE_DICT = re.compile(r"\bGlobal step (\d+): (?=\{)")
 # `{'loss': 0.01, 'step_time': 3.3}`, what transformers' Trainer prints, behind a progress bar too.
 TRAINER_DICT = re.compile(r"\{'(?:loss|step_time|num_tokens|reward)': ")
 DICT_FIGURE = re.compile(r"'([\w./@()-]+)': (?:np\.\w+\()?'?([-+]?\d[\d.]*(?:e[-+]?\d+)?)")
@@ -49,6 +49,8 @@ PASTED_ROW = re.compile(
 )
 # A key and its figure have a few dozen characters.
 LONGEST_ROW = 300
+# What a step's number is called that stands on the console's line alone.
+STEP_NUMBER = "step"
 # What exported tables call the step and the name of a figure, in small letters.
 STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration")
 TAG_COLUMNS = ("tag", "key", "metric", "name")
@@ -201,7 +203,7 @@ def _named_most(path: Path, sheets: Sequence[LogSheet]) -> LogSheet:
     alike = [each for each in sheets if each.step == sheets[0].step]
     if len(alike) == 1:
         return alike[0]
-    text = read_text(path).lower() if path.is_file() and not tracked_files(path) else ""
+    text = _text_of(path).lower() if path.is_file() and not tracked_files(path) else ""
     return max(alike, key=lambda each: (text.count(each.name), not each.is_fork))
 
 
@@ -214,8 +216,8 @@ def _steps_by_sheet(
         for sheet in sheets:
             yield sheet, _merged(sheet, [_keyed(sheet, each) for each in logged]), False
         return
-    text = _in_whole_lines(read_text(path)) if grows else read_text(path)
-    every = _steps_of_history(text) or _steps_of_columns(text) or _steps_of_csv(text)
+    text = _in_whole_lines(_text_of(path)) if grows else _text_of(path)
+    every = _steps_of_history(text) or _steps_of_columns(text) or _steps_of_csv(text, path)
     summary = [] if every else _steps_of_document(text)
     every = every or summary
     lines = [] if every else list(_unwrapped(text.splitlines(), {each.step for each in sheets}))
@@ -226,6 +228,17 @@ def _steps_by_sheet(
         found = _merged(sheet, printed or [_keyed(sheet, each) for each in every])
         pasted = [] if any(sheet.step in each for each in found) else _pasted_steps(sheet, lines)
         yield sheet, pasted or found, bool(pasted or summary)
+
+
+def _text_of(path: Path) -> str:
+    """Return the text of a log: it holds what a model said and what a terminal drew, cut anywhere, and is read all the same.
+
+    Where a file is emptied under a process that writes it, zeros stand in place of what was there.
+
+    Raises:
+        FileError: The file is missing, is none, or is too large.
+    """
+    return read_text(path, errors="replace").removeprefix("\ufeff").replace("\0", "")
 
 
 def _in_whole_lines(text: str) -> str:
@@ -293,14 +306,19 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
     steps: list[dict[str, float]] = []
     for raw in lines:
         line = ENDS_OF_LINE.sub("", raw)
-        if re.search(sheet.console_step, line):
-            steps.append({})
+        if begins := re.search(sheet.console_step, line):
+            steps.append(_number_on(begins))
         elif steps and (found := CONSOLE_ROW.search(line)):
             name, number, seconds = found.groups()
             key = sheet.console_names.get(name, sheet.console_prefix + name if seconds else name)
             for known, value in _numbers([(key, number)]).items():
                 steps[-1].setdefault(known, value)
     return list(steps)
+
+
+def _number_on(line: re.Match[str]) -> dict[str, float]:
+    """Return the number of the step that a console's line begins, where the line has it."""
+    return _numbers([(STEP_NUMBER, line[1])]) if line.re.groups else {}
 
 
 def _numbered_steps(sheet: LogSheet, lines: Iterable[str]) -> Iterator[Figures]:
@@ -332,7 +350,7 @@ def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Fig
         if begin := begins.search(line):
             if is_open:
                 yield step
-            step, parents, process, is_open = {}, [], line[: begin.start()], True
+            step, parents, process, is_open = _number_on(begin), [], line[: begin.start()], True
             continue
         of_ray = RAY_PREFIX.match(line)
         if not is_open or not line or (of_ray[0] if of_ray else "") != process:
@@ -366,20 +384,31 @@ def _rows_of_dicts(sheet: LogSheet, lines: Iterable[str]) -> Iterator[Figures]:
 
 
 def _merged(sheet: LogSheet, rows: Sequence[Figures]) -> list[Figures]:
-    """Return the steps of rows: those of one number are one, where a sheet has a key for it."""
+    """Return the steps of rows: those of one number are one, where a sheet has a key for it.
+
+    Where a step's seconds come again with other figures, the run was started again: steps before stay as they are.
+    """
     if not sheet.merged_by:
         return list(rows)
-    steps: dict[float, dict[str, float]] = {}
+    seconds = {sheet.step, *sheet.stages}
+    starts: list[dict[float, dict[str, float]]] = [{}]
     for row in rows:
-        if sheet.merged_by in row:
-            steps.setdefault(row[sheet.merged_by], {}).update(row)
-    return list(steps.values()) or list(rows)
+        if sheet.merged_by not in row:
+            continue
+        step = starts[-1].get(row[sheet.merged_by], {})
+        if any(key in seconds and step.get(key, value) != value for key, value in row.items()):
+            starts.append({})
+        starts[-1].setdefault(row[sheet.merged_by], {}).update(row)
+    return [step for start in starts for step in start.values()] or list(rows)
 
 
-def _steps_of_csv(text: str) -> list[Figures]:
+def _steps_of_csv(text: str, path: Path) -> list[Figures]:
     """Return the figures of every step of an exported table: a column for each key, or a row for each figure.
 
     Trackers put a run's name before a key (`run - timing_s/gen`), and columns of bounds behind (`__MIN`).
+
+    Raises:
+        FileError: It has one figure of several runs; names them.
     """
     lines = text.splitlines()
     if max(map(len, lines), default=0) > csv.field_size_limit():
@@ -399,10 +428,31 @@ def _steps_of_csv(text: str) -> list[Figures]:
                 found.setdefault(row[step], {})[row[tag]] = value
         return list(found.values())
     keys = {name: name.rsplit(" - ", 1)[-1] for name in head if not BOUND_COLUMN.search(name)}
+    _check_one_run(keys, path)
     return [
         {key: value for name, key in keys.items() if (value := _number(row.get(name))) is not None}
         for row in rows
     ]
+
+
+def _check_one_run(keys: Mapping[str, str], path: Path) -> None:
+    """Refuse a table that has one figure of several runs: their steps are none of one run.
+
+    Args:
+        keys: By the column's title.
+
+    Raises:
+        FileError: Names the runs.
+    """
+    runs: dict[str, list[str]] = {}
+    for title, key in keys.items():
+        runs.setdefault(key, []).append(title.removesuffix(key).removesuffix(" - "))
+    several = next((each for each in runs.values() if len(set(each)) > 1), None)
+    if several is not None:
+        named = ", ".join(each or "one without a name" for each in dict.fromkeys(several))
+        raise FileError(
+            str(path), f"holds steps of several runs: {named}", allowed="the export of one run"
+        )
 
 
 def _number(text: str | float | None) -> float | None:
@@ -471,7 +521,7 @@ def _figures(line: str) -> Figures:
     if step := CONSOLE_STEP.search(line):
         return _numbers(CONSOLE_FIGURE.findall(line[step.start() :]))
     if step := CONSOLE_DICT.search(line):
-        return _numbers(DICT_FIGURE.findall(line[step.end() :]))
+        return _number_on(step) | _numbers(DICT_FIGURE.findall(line[step.end() :]))
     return {}
 
 

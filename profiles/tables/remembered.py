@@ -57,3 +57,13 @@ class LeastRecentlyUsed(Generic[K, V]):
             self._values[key] = value
             if len(self._values) > self._size:
                 del self._values[next(iter(self._values))]
+
+    def values(self) -> list[V]:
+        """Return what is kept, that asked for last at the end."""
+        with self._guard:
+            return list(self._values.values())
+
+    def clear(self) -> None:
+        """Keep nothing any more."""
+        with self._guard:
+            self._values.clear()

@@ -1,7 +1,7 @@
 """How right the forecast was, task by task."""
 
 from rlplan.reports.panels import Part, Section, Subject
-from rlplan.reports.tables.plans import error_table
+from rlplan.reports.tables.plans import error_table, replica_table
 from rlplan.reports.tables.wording import as_run_words, compared_iterations, other_lengths
 from rlplan.reports.widgets import ranges_of_run
 
@@ -23,5 +23,8 @@ def section(subject: Subject) -> Section | None:
             *(words for words in (other_lengths(comparison), as_run_words(comparison)) if words),
         ),
         widgets=(ranges_of_run(comparison),),
-        parts=(Part(table=error_table(comparison)),),
+        parts=(
+            Part(table=error_table(comparison)),
+            *([Part(table=replica_table(comparison))] if comparison.replicas else []),
+        ),
     )

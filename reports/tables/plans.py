@@ -111,6 +111,27 @@ def error_table(comparison: Comparison) -> Table:
     )  # fmt: skip
 
 
+def replica_table(comparison: Comparison) -> Table:
+    """Return forecast against measurement of an iteration by the number of replicas that generate."""
+    return Table(
+        columns=columns(
+            "#Replicas", "#Iterations", "#Forecast", "#Forecast p10 to p90", "#Measured median", "#Measured p10 to p90", "#Error"
+        ),
+        rows=tuple(
+            (
+                str(row.replicas),
+                str(row.iterations),
+                show_seconds(row.forecast_seconds),
+                interval(row.forecast_interval_seconds),
+                show_seconds(row.measured_median_seconds),
+                interval(row.measured_interval_seconds),
+                signed_percent(row.error_fraction),
+            )
+            for row in comparison.replicas
+        ),
+    )  # fmt: skip
+
+
 def _error_row(row: ComparisonRow, slowdown: float | None, *, at_lengths: bool) -> tuple[str, ...]:
     again = row.as_run_seconds
     return (

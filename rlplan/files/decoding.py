@@ -91,6 +91,10 @@ OF_SCRIPTS = frozenset({".sh", ".bash", ".py", ".ipynb", ".slurm", ".sbatch", ".
 OF_YAML = frozenset({".yaml", ".yml", ".json"})
 # Keys that a job's or a plan's file has at its top and no framework's recipe.
 OF_JOBS = frozenset({"workload", "job"})
+# One of them in a text that need not be YAML.
+_OF_JOBS = re.compile(rb"\b(?:workload|job)[\"']?\s*:")
+# Of a file whose ending says nothing, what is looked at: a script's command stands at its end, a job's keys from its begin on.
+_LOOKED_AT_BYTES = 2**16
 
 STRICT = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
 
@@ -192,7 +196,8 @@ def is_own_file(path: Path) -> bool:
     if path.suffix.lower() in OF_SCRIPTS:
         return False
     with path.open("rb") as file:
-        return file.read(2) != b"#!"
+        text = file.read(_LOOKED_AT_BYTES)
+    return not text.startswith(b"#!") and _OF_JOBS.search(text) is not None
 
 
 class _Strict(yaml.constructor.SafeConstructor):

@@ -72,6 +72,7 @@ class MeasuredRun:
         replanned: Where plans followed one another; `plan` is the last one, of which alone the trace is.
         evaluation_seconds: For which training waited in each evaluation.
         stopped: Why it stopped before the last iteration that it was to do; empty where it did not.
+        replicas: Of the generating pool at the end of each iteration of the trace, where they come and go; else empty.
     """
 
     version: int = RUN_VERSION
@@ -86,6 +87,7 @@ class MeasuredRun:
     replanned: tuple[Replanned, ...] = ()
     evaluation_seconds: tuple[Positive, ...] = ()
     stopped: str = ""
+    replicas: tuple[NonNegativeInt, ...] = ()
 
     @property
     def mean_response_tokens(self) -> float | None:
@@ -124,6 +126,27 @@ class ComparisonRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRow:
+    """Hold the forecast of an iteration with a number of replicas against those that were measured with as many.
+
+    Attributes:
+        replicas: Of the generating pool.
+        iterations: Measured ones that the median is over: after the warm-up, and with as many replicas as the one before.
+        forecast_interval_seconds: (p10, p90).
+        measured_interval_seconds: (p10, p90) of the measured iterations.
+        error_fraction: (forecast - median measured) / median measured.
+    """
+
+    replicas: int
+    iterations: int
+    forecast_seconds: float
+    forecast_interval_seconds: tuple[float, float]
+    measured_median_seconds: float
+    measured_interval_seconds: tuple[float, float]
+    error_fraction: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """Hold the table of forecast against measurement, task by task, and the iteration last.
 
@@ -136,6 +159,7 @@ class Comparison:
             lengths of the plan.
         machine_slowdown: How many times as long the machine took for a fixed loop during the run as when its
             profile was measured; None where profile or run did not note it.
+        replicas: By number of replicas, where they come and go: all else is then of the number that most iterations had.
     """
 
     rows: tuple[ComparisonRow, ...]
@@ -145,6 +169,7 @@ class Comparison:
     response_tokens: tuple[float, float] | None = None
     as_run_response_tokens: float | None = None
     machine_slowdown: float | None = None
+    replicas: tuple[ReplicaRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from rlplan.files.decoding import check_version, decode, load_json
 from rlplan.files.writing import plain, to_yaml, write_text
 from rlplan.plan import WHOLE_LAYOUT, Plan, TaskPlan
 from rlplan.results.forecast import FORECAST_VERSION, SEARCH_VERSION, Forecast, SearchResult
-from rlplan.results.measurement import RUN_VERSION, MeasuredRun
+from rlplan.results.measurement import RUN_VERSION, Comparison, MeasuredRun
 
 PLAN_FILE = "plan.yaml"
 FORECAST_FILE = "forecast.json"
@@ -84,6 +84,15 @@ def read_forecast(path: Path) -> Forecast:
         FileError: The file is missing or holds none.
     """
     return decode(Forecast, _load(path, FORECAST_VERSION, "forecast"), str(path))
+
+
+def read_comparison(path: Path) -> Comparison:
+    """Return a stored comparison of a run with its forecast.
+
+    Raises:
+        FileError: The file is missing or holds none.
+    """
+    return decode(Comparison, load_json(path), str(path))
 
 
 def read_search(path: Path) -> SearchResult:

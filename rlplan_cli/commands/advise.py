@@ -140,13 +140,10 @@ def _followed(
     advisor: Advisor, log: Path, every: int, poll_seconds: float
 ) -> Iterator[FollowedRun]:
     """Yield a log's steps whenever a decision is due, until the last one is there."""
-    from rlplan.planner.measured.following import changes_of, followed
+    from rlplan.planner.measured.following import Silence, states_of
 
     decided: int | None = None
-    for _ in changes_of(log, lambda: sleep(poll_seconds)):
-        found = followed(log, updates=advisor.updates, grows=True)
-        if found is None:
-            continue
+    for found in states_of(log, lambda: sleep(poll_seconds), Silence(say), updates=advisor.updates):
         end = advisor.ends_at(found)
         if decided is not None and len(found.steps) < decided:
             decided = None  # the run was started again

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from rlplan.job import Job
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
+    from rlplan.replicas import ReplicaSchedule
     from rlplan.results.forecast import Forecast
+    from rlplan_cli.adapting import Where
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
@@ -174,6 +176,14 @@ def command(  # noqa: PLR0917 -- one parameter an option
             "dry-run only says so.",
         ),
     ] = None,
+    replicas: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SCHEDULE",
+            help="Let replicas that generate come and go, and go on where one is lost: 2, or from which iteration on how "
+            "many (0:1,40:3).",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a plan end to end, measure every task, and print forecast against measurement."""
@@ -195,6 +205,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.executor.control.weights import with_weights
 
     tasks = check_runnable(complete, str(plan))
+    where = adapting.Where(cluster is not None, simulate_nodes)
+    schedule = _schedule(replicas, complete, plan, where, moves=adapt is not None)
     located = with_weights(complete, tasks, downloads=download, file=str(plan))
     saving = Saving(
         every=checkpoint_every,
@@ -207,7 +219,6 @@ def command(  # noqa: PLR0917 -- one parameter an option
         export_best=best,
     )
     forecast = _forecast(complete, facts, plan)
-    where = adapting.Where(cluster is not None, simulate_nodes)
     with adapting.adapter_of(adapt, facts, profile, complete, out, where) as adapter:
         run = running.run_plan(
             located,
@@ -222,6 +233,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
             stopping=stopping,
             log_to=log_to,
             adapter=adapter,
+            schedule=schedule,
         )
     comparison = running.compare_run(out, forecast, run, facts)
     running.print_run(out, run, comparison, as_json=as_json)
@@ -253,6 +265,27 @@ def _forecast(plan: Plan, facts: Facts, file: Path) -> Forecast:
     forecast = simulate(plan, facts)
     check_limits(plan, forecast, str(file))
     return forecast
+
+
+def _schedule(
+    given: str | None, plan: Plan, file: Path, where: Where, *, moves: bool
+) -> ReplicaSchedule | None:
+    """Return how many replicas there are when, as an option says; None where all of them stay.
+
+    Args:
+        moves: Whether it may go on with another plan.
+
+    Raises:
+        UserError: It is no schedule, or the plan or this executor has no such replicas.
+    """
+    from rlplan.executor.control.capabilities import check_coming
+    from rlplan.replicas import read_schedule
+
+    if given is None:
+        return None
+    schedule = read_schedule(given)
+    check_coming(schedule, plan, str(file), joins=where.joins, moves=moves)
+    return schedule
 
 
 def _check_places(

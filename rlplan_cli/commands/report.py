@@ -114,15 +114,17 @@ def report_run(
         from rlplan.executor.control.evaluations import read_evaluations, read_samples
         from rlplan.executor.control.metrics import read_metrics
         from rlplan.results.stored import read_run
-        from rlplan.simulator.validation import compare
-        from rlplan_cli.running import stored_as_run
+        from rlplan.simulator.validation import compare, with_usual_replicas
+        from rlplan_cli.running import stored_as_run, stored_replicas
 
         run, as_run = read_run(run_folder), stored_as_run(run_folder)
+        compared = with_usual_replicas(run) if run.replicas else run
+        by_replicas = stored_replicas(run_folder) if run.replicas else ()
         subject = replace(
             subject,
             run=run,
             as_run=as_run,
-            comparison=compare(forecast, run, as_run),
+            comparison=replace(compare(forecast, compared, as_run), replicas=by_replicas),
             metrics=read_metrics(run_folder),
             evaluations=read_evaluations(run_folder),
             samples=read_samples(run_folder),

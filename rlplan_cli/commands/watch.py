@@ -194,14 +194,12 @@ def _at_once(watch: Watch, log: Path, last: int) -> Iterator[WatchedStep]:
 
 def _followed(watch: Watch, log: Path, last: int, poll_seconds: float) -> Iterator[WatchedStep]:
     """Yield a log's steps as they are written, until the last one is there."""
-    from rlplan.planner.measured.following import changes_of, followed
+    from rlplan.planner.measured.following import Silence, followed, states_of
 
     seen: FollowedRun | None = None
     say(f"watching {log}; Ctrl-C ends it")
-    for _ in changes_of(log, lambda: sleep(poll_seconds)):
-        found = followed(log, updates=watch.updates, grows=True)
-        if found is None:
-            continue
+    for state in states_of(log, lambda: sleep(poll_seconds), Silence(say), updates=watch.updates):
+        found = state
         end = watch.ends_at(found)
         is_over = end is not None and found.numbers[-1] + found.held_back >= end
         if is_over and found.held_back:

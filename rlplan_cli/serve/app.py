@@ -89,6 +89,7 @@ OK, BAD, FORBIDDEN, ABSENT, DROPPED, TOO_LARGE, WRONG_KIND, FAILED = (
 
 WHAT: dict[str, type[Any]] = {
     "quick": Asked,
+    "first": Asked,
     "answer": Asked,
     "search": SearchAsked,
     "fit": Asked,
@@ -174,7 +175,7 @@ class Page:
         except UserError as error:
             return reply(None, mistakes_of(error), sequence)
         # What was simulated before is as quick as an estimate.
-        found: object = self._kept("answer" if work == "quick" else work, asked)
+        found: object = self._kept("answer" if work in {"quick", "first"} else work, asked)
         request = LaneRequest(work, self._in_lane(work, asked, page), page, sequence)
         if found is None:
             found = await self.lane_of(work).ask(request, progress)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import Forecast
 
-Stage = Literal["quick", "simulated"]
+Stage = Literal["quick", "first", "simulated"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,8 @@ class Answer:
     """Hold what the page shows.
 
     Attributes:
-        stage: `quick` of a plan without a search, `simulated` where it is what `rlplan check` says.
+        stage: `quick` of a plan without a search, `first` of one that a search had found when it had hardly begun,
+            `simulated` where it is what `rlplan check` says.
         check: What `rlplan check` says.
         view: None where no forecast could be made.
         plan: The plan's file as plain values; None in quick answers.
@@ -97,6 +98,7 @@ class Answer:
         words: What stands on the command line for changed controls.
         script_text: The script with its changes, where they are in its text.
         seconds: That the answer took.
+        gap: By how much another plan may take less than that of a search that had hardly begun; None of others.
     """
 
     stage: Stage
@@ -111,6 +113,7 @@ class Answer:
     words: tuple[str, ...] = ()
     script_text: str | None = None
     seconds: float = 0.0
+    gap: float | None = None
 
 
 def view_of(checked: Checked) -> View | None:

@@ -47,6 +47,8 @@ LOADED_FIRST = (
     "rlplan_cli.serve.views",
 )
 LOG_ENDINGS = frozenset({".csv", ".json", ".jsonl", ".log", ".txt"})
+# After which a search for a first plan ends, once it has one.
+FIRST_SECONDS = 0.3
 # Placements that a search lists.
 MOST_PLACEMENTS = 8
 
@@ -91,6 +93,7 @@ def _quick_of_job(asked: Asked, near: Plan | None) -> Checked:
     from rlplan.errors import InfeasibleError
     from rlplan.planner.configs.checking import check_plan
     from rlplan.profiles.facts import load_facts
+    from rlplan.simulator.simulate import simulate
     from rlplan_cli.serve.quick import quick_plan
     from rlplan_cli.typed.sources import draft_of
 
@@ -99,18 +102,20 @@ def _quick_of_job(asked: Asked, near: Plan | None) -> Checked:
     plan = quick_plan(draft, job, facts, near)
     if plan is None:
         raise InfeasibleError("no usual layout is a plan of it; the search goes on")
-    return check_plan(plan, facts, "plan", improves=False)
+    brief = simulate(plan, facts, brief=True)
+    return check_plan(plan, facts, "plan", improves=False, forecast=brief)
 
 
 def _quick_of_script(asked: Asked) -> tuple[Checked, dict[str, Any]]:
     from dataclasses import replace
 
     from rlplan.planner.configs.checking import check_plan
+    from rlplan.simulator.simulate import simulate
 
     with written(asked) as script:
         found, plan, facts = _planned(script, misfits=False)
-        file = found.settings.file
-        checked = check_plan(plan, facts, file, improves=False)
+        file, brief = found.settings.file, simulate(plan, facts, brief=True)
+        checked = check_plan(plan, facts, file, improves=False, forecast=brief)
         return replace(checked, imported=found), {"framework": found.settings.sheet.name}
 
 
@@ -129,6 +134,40 @@ def _planned(script: Written, *, misfits: bool) -> tuple[Imported, Plan, Facts]:
     facts = load_facts(found.resolved)
     plan = complete(found.draft, found.resolved, facts, found.settings.file, misfits=misfits)
     return found, plan, facts
+
+
+def first(asked: Asked, _progress: Progress) -> Found:
+    """Return the first plan that a search finds of a job, with by how much another one may be better.
+
+    It is asked for where whole answers take long: they simulate a dozen plans, each for tenths of a second or more where
+    samples are handed on one by one.
+
+    Raises:
+        UserError: What is asked for is wrong, nothing fits, or it is a script, whose plan is its own.
+    """
+    from rlplan.errors import FileError
+    from rlplan.planner.answers.open_parts import first_found
+    from rlplan.planner.configs.checking import check_plan
+    from rlplan.profiles.facts import load_facts
+    from rlplan_cli.serve.views import answered
+    from rlplan_cli.typed.sources import draft_of
+
+    began = time.perf_counter()
+    if asked.script is not None:
+        raise FileError(PAGE, "is no job with plans to choose from", field="script", allowed="none")
+    draft, job = draft_of(document_of(asked))
+    facts = load_facts(job)
+    found = first_found(draft, job, facts, seconds=FIRST_SECONDS)
+    best = found.plans[0]
+    checked = check_plan(best.plan, facts, "plan", improves=False, forecast=best.forecast)
+    shown = answered(
+        "first",
+        checked,
+        framework=asked.framework,
+        gap=found.gap,
+        seconds=time.perf_counter() - began,
+    )
+    return Found(_plain(shown), best.plan)
 
 
 def answer(asked: Asked, _progress: Progress) -> Found:
@@ -453,6 +492,7 @@ WORKS: Mapping[str, Callable[[Any, Progress], Found]] = {
     "catalog": catalog,
     "check_step": check_step,
     "export": export,
+    "first": first,
     "fit": fit,
     "quick": quick,
     "search": search,

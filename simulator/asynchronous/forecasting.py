@@ -18,6 +18,8 @@ from rlplan.simulator.asynchronous.setting import (
     LONGEST_WARM_UP,
     MOST_PIECES,
     OWN,
+    USUAL_EFFORT,
+    Effort,
     StreamSetting,
     prepared_share,
     setting_of,
@@ -50,28 +52,40 @@ WAITING_FRACTION = 0.01
 
 
 def stream_forecast(
-    placed: PlacedPlan, memory: Sequence[MemoryForecast], iterations: int
+    placed: PlacedPlan,
+    memory: Sequence[MemoryForecast],
+    iterations: int,
+    effort: Effort = USUAL_EFFORT,
 ) -> Forecast:
     """Return the forecast of a plan whose generation hands samples on one by one: means of the long run.
 
     Args:
         iterations: How many iterations the trace shows at least, beside those that fill the pools. What is counted
             has nothing to do with it: beyond those that were played, they are shown again.
+        effort: How much is played; of less, the spread has what that may move.
     """
     plan, agenda = placed.plan, agenda_of(placed)
     memory = with_lent(placed, memory)
-    stream = stream_of(placed, agenda)
+    most = LONGEST_WARM_UP
+    stream = stream_of(placed, agenda, most, effort)
     streamed = play_stream(stream)
     found = long_run(stream, streamed)
     more = _largest_bound(placed, stream)
     if found.held and found.waited_fraction > WAITING_FRACTION and more > LONGEST_WARM_UP:
-        stream = stream_of(placed, agenda, more)
+        most = more
+        stream = stream_of(placed, agenda, most, effort)
         streamed = play_stream(stream)
         found = long_run(stream, streamed)
     if stream.setting.beyond and found.filling and found.waited_fraction <= WAITING_FRACTION:
         found = found.as_old_as(math.ceil(plan.staleness))
     trace = shown(streamed, stream.setting, iterations)
-    return forecast_of(plan, placed.facts, agenda, trace, memory, _figures(placed, agenda, found))
+    figures = _figures(placed, agenda, found)
+    if effort.spread_fraction and stream.setting != stream_of(placed, agenda, most).setting:
+        known = figures.iteration
+        played = effort.spread_fraction * known.seconds
+        known = replace(known, spread_seconds=math.hypot(known.spread_seconds, played))
+        figures = replace(figures, iteration=known)
+    return forecast_of(plan, placed.facts, agenda, trace, memory, figures)
 
 
 def with_lent(placed: PlacedPlan, memory: Sequence[MemoryForecast]) -> Sequence[MemoryForecast]:
@@ -103,17 +117,23 @@ def _largest_bound(placed: PlacedPlan, stream: Stream) -> int:
     return min(LONGEST_WARM_UP + setting.beyond, largest)
 
 
-def stream_of(placed: PlacedPlan, agenda: Sequence[Entry], most: int = LONGEST_WARM_UP) -> Stream:
+def stream_of(
+    placed: PlacedPlan,
+    agenda: Sequence[Entry],
+    most: int = LONGEST_WARM_UP,
+    effort: Effort = USUAL_EFFORT,
+) -> Stream:
     """Return what streams in a plan.
 
     Args:
         most: Updates of the largest bound that is played, beside those within an interval of syncs.
+        effort: How much is played.
     """
     plan, task = placed.plan, placed.generate
     lent = LentPlan(placed) if plan.lending else None
     to = plan.lending.to if plan.lending else ()
     helpers = lent.layout.dp if lent and "generation" in to else 0
-    setting = setting_of(plan, task, most, helpers)
+    setting = setting_of(plan, task, most, helpers, effort)
     together = begun(task, setting.staleness + 1)
     steps, limits = replica_limits(together, max(0.0, kv_bytes_left(placed)))
     limits = replace(limits, prompt_samples=min(limits.prompt_samples, setting.bundle))

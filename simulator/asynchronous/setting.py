@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import parts_of_updates
@@ -20,6 +21,28 @@ LEAST_ITERATIONS = 8
 # waits in one of them hangs on those before. Of 64 responses an iteration, eight gave 0.94 to 1.15 s where lengths
 # differed by 2 %, and 64 of them 1.05 to 1.16 s.
 COUNTED_SEQUENCES = 4_096
+
+
+class Effort(NamedTuple):
+    """Say how much of a stream is played.
+
+    Attributes:
+        sequences: Of one playing, about, as `PLAYED_SEQUENCES` has them.
+        iterations: That are counted at the least where iterations overlap.
+        counted_sequences: Whose iterations are counted at the least there.
+        spread_fraction: By how much less playing moves an iteration's length, one sigma.
+    """
+
+    sequences: int
+    iterations: int
+    counted_sequences: int
+    spread_fraction: float = 0.0
+
+
+USUAL_EFFORT = Effort(PLAYED_SEQUENCES, LEAST_ITERATIONS, COUNTED_SEQUENCES)
+# Of an estimate that is wanted within a second: about a quarter. Of 66 random jobs of the page (1.5B to 32B on 8 to 64 H100, staleness
+# to 8, three frameworks), nine in ten had iterations as long to 0.7 %, and one was 9.9 % off: two deviations of this spread.
+BRIEF_EFFORT = Effort(3_000, 4, 1_024, spread_fraction=0.05)
 # Responses begun at the same time end together at first; their ages are mixed after as many iterations as may be
 # under way. Generators that are faster than training fill this bound, and would fill any larger one.
 LONGEST_WARM_UP = 16
@@ -104,24 +127,30 @@ class StreamSetting:
 
 
 def setting_of(
-    plan: Plan, generate: PlacedTask, most: int = LONGEST_WARM_UP, helpers: int = 0
+    plan: Plan,
+    generate: PlacedTask,
+    most: int = LONGEST_WARM_UP,
+    helpers: int = 0,
+    effort: Effort = USUAL_EFFORT,
 ) -> StreamSetting:
     """Return what is played of a plan.
 
     Args:
         most: Updates of the largest bound that is played, beside those within an interval of syncs.
         helpers: Replicas on the training pool that generate now and then.
+        effort: How much is played.
     """
     work, replicas = plan.job.workload, generate.layout.dp
     beyond = max(0, math.floor(plan.staleness - (plan.sync_every - 1 + most)))
     staleness = plan.staleness - beyond
     turns = sum(each.share * mean_length(each.turns) for each in work.environments) or 1.0
-    warm_up, counted = _iterations(plan, staleness, most, turns)
+    warm_up, counted = _iterations(plan, staleness, most, turns, effort)
     updates = work.updates
     prompts = round(work.prompts * generate.task.batches)
     batches = warm_up + counted + min(staleness, most)
     sequences = prompts * work.samples_per_prompt * work.over_provisioning * batches
-    played = _played_replicas(plan, prompts, sequences * turns, replicas, turns, helpers)
+    times = PLAYED_SEQUENCES / effort.sequences  # as if each counted so often
+    played = _played_replicas(plan, prompts, times * sequences * turns, replicas, turns, helpers)
     prompts = prompts * played // replicas
     grouped = load_algorithm(plan.job.algorithm).groups
     unit = work.samples_per_prompt if grouped else 1
@@ -178,7 +207,9 @@ def _learning_pieces(plan: Plan, number: int) -> tuple[bool, ...]:
     return tuple((piece + 1) * parts // number > piece * parts // number for piece in range(number))
 
 
-def _iterations(plan: Plan, staleness: float, most: int, turns: float) -> tuple[int, int]:
+def _iterations(
+    plan: Plan, staleness: float, most: int, turns: float, effort: Effort
+) -> tuple[int, int]:
     """Return the iterations that fill the pools and those that are counted, in whole intervals of syncs.
 
     Without staleness, iterations are alike but for the order of their responses: each ends before the next one's are
@@ -188,12 +219,12 @@ def _iterations(plan: Plan, staleness: float, most: int, turns: float) -> tuple[
     adapts = plan.lending is not None and plan.lending.policy == "adaptive"
     if staleness == 0 and not adapts:
         return 1, math.ceil(LEAST_SEQUENCES / sequences)
-    enough = math.ceil(COUNTED_SEQUENCES / (sequences * turns))
+    enough = math.ceil(effort.counted_sequences / (sequences * turns))
     every = plan.sync_every
     warm_up = every * math.ceil(min(staleness + 1, most) / every)
     if adapts:
         warm_up += every * ADAPTING_INTERVALS
-    return warm_up, every * math.ceil(max(LEAST_ITERATIONS, enough) / every)
+    return warm_up, every * math.ceil(max(effort.iterations, enough) / every)
 
 
 def _played_replicas(

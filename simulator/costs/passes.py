@@ -24,6 +24,7 @@ from rlplan.models import (
 )
 from rlplan.plan import Recompute
 from rlplan.profiles.analytic.efficiencies import host_step
+from rlplan.profiles.analytic.ordered import distinct
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.pricing import (
@@ -154,7 +155,8 @@ Parts = dict[str, Estimates]
 # Each of the packed passes, a layer's of each kind, the embedding's and the head's: three directions.
 PASS_SHAPE = (3, 2)
 # Columns that decide how long ranks wait for the one with the most tokens.
-WAITING_COLUMNS = (*SHARD_COLUMNS, "dp", "pp", "micro_batch", "token_budget")
+WAITING_COLUMNS = ("dp", "pp", "micro_batch", "token_budget")
+EXPERTS_WAITING_COLUMNS = (*SHARD_COLUMNS, *WAITING_COLUMNS)
 MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
 
 
@@ -415,7 +417,7 @@ def _middles(table: PlacedTasks) -> int:
     model = table.any.model
     if len(layer_kinds(model).models) == 1:
         return 1  # the fullest of them is the second
-    cuts = (table.any.cut._replace(pp=stages) for stages in np.unique(table.columns.pp).tolist())
+    cuts = (table.any.cut._replace(pp=stages) for stages in distinct(table.columns.pp).tolist())
     return max([1, *(len(set(kinds_of_stages(model, cut)[1:-1])) for cut in cuts)])
 
 
@@ -489,7 +491,9 @@ def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
         "pipeline sends": batches.full.send * once
         + batches.summed(lambda slots: slots.send) * each,
     }
-    uneven = table.by(WAITING_COLUMNS, _waiting)[0]
+    # Who meets in a group that shares out experts matters where there are any.
+    dense = table.any.model.num_experts == 0
+    uneven = table.by(WAITING_COLUMNS if dense else EXPERTS_WAITING_COLUMNS, _waiting)[0]
     work = compute.summed() + collectives
     return parts | {"uneven lengths": work * uneven}
 

@@ -242,7 +242,10 @@ def factor_of(placed: PlacedTask, part: str = "") -> Factor | None:
 def _times(part: Estimate, factor: Factor | None, spread: float) -> Estimate:
     """Return a part's seconds with a site's factor; without one with a relative spread at least as large."""
     if factor is None:
-        return replace(part, spread_seconds=max(part.spread_seconds, part.seconds * spread))
+        least = part.seconds * spread
+        if least <= part.spread_seconds:
+            return part
+        return Estimate(part.seconds, least, part.source, part.outside_range)
     seconds = part.seconds * factor.value
     source = max(part.source, Source.FITTED)
     return replace(part, seconds=seconds, spread_seconds=seconds * factor.spread, source=source)

@@ -3,13 +3,14 @@
 How parts are priced stands in `rlplan.simulator.costs`, `rlplan.simulator.generation` and `rlplan.simulator.memory`.
 """
 
+from dataclasses import replace
 from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
 from rlplan.plug_ins import PlugIns
 from rlplan.simulator.costs.taskcost import TaskCost, task_at_site
 from rlplan.simulator.memory.task_memory import TaskMemory
-from rlplan.simulator.placed import PlacedTask
+from rlplan.simulator.placed import PlacedTask, placed_task
 
 
 class StageKind(Protocol):
@@ -22,9 +23,22 @@ class StageKind(Protocol):
         """Return the bytes on each GPU by term."""
 
 
+_nameless: WeakKeyDictionary[PlacedTask, PlacedTask] = WeakKeyDictionary()
 _memories: WeakKeyDictionary[PlacedTask, TaskMemory] = WeakKeyDictionary()
 _costs: WeakKeyDictionary[PlacedTask, dict[float | None, TaskCost]] = WeakKeyDictionary()
 STAGES: Final = PlugIns[StageKind](__name__, __path__, kind="kind of task", dashes=False)
+
+
+def _on_any_pool(placed: PlacedTask) -> PlacedTask:
+    """Return a task on a pool without a name: plans that name the pools of a site otherwise take and hold the same."""
+    if not placed.layout.pool:
+        return placed
+    found = _nameless.get(placed)
+    if found is None:
+        layout = replace(placed.layout, pool="")
+        found = placed_task(placed.task, layout, placed.site, placed.job, placed.facts)
+        _nameless[placed] = found
+    return found
 
 
 def task_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
@@ -39,6 +53,7 @@ def task_cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     Raises:
         MissingFactError: Neither profile nor device sheet can price something.
     """
+    placed = _on_any_pool(placed)
     known = _costs.setdefault(placed, {})
     if kv_bytes not in known:
         known[kv_bytes] = task_at_site(STAGES.load(placed.task.kind).cost(placed, kv_bytes), placed)
@@ -50,6 +65,7 @@ def task_memory(placed: PlacedTask) -> TaskMemory:
 
     Tasks of one role share resident terms of one name. What is asked of one placed task again is looked up.
     """
+    placed = _on_any_pool(placed)
     found = _memories.get(placed)
     if found is None:
         found = _memories[placed] = STAGES.load(placed.task.kind).memory(placed)

@@ -17,7 +17,7 @@ def test_gains_are_those_that_verl_states():
     assert pytest.approx(0.847 / 0.825) == lending.EVEN_OVER_UNEVEN
 
 
-@pytest.mark.parametrize("run", [lending.V1, lending.EVEN, lending.UNEVEN])
+@pytest.mark.parametrize("run", [lending.V1, lending.V1_EVEN, lending.EVEN, lending.UNEVEN])
 def test_the_runs_are_sound_plans_with_and_without_lending(run):
     plan = plan_of(run, job_of(run))
     check_plan(plan)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, Popen
 from typing import ClassVar
@@ -20,6 +21,7 @@ from ray._private.authentication.authentication_utils import is_token_auth_enabl
 
 from rlplan.errors import RlplanError, WorkerLostError
 from rlplan.executor.control.start import START, _clear, join_all, within
+from rlplan.executor.workers.calls import HostSetup
 from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import KeptWorkers, fetched, start_group
 from rlplan.executor.workers.processes.process_state import forget_peak, peak_bytes
@@ -267,6 +269,35 @@ def test_workers_that_a_plan_leaves_go_on_as_they_started_in_the_next(ray_slots)
     assert {*again[1][1]} == {*held} - {"_listener"}
     kept.end()
     assert kept._free == []
+
+
+class Numbered(HostWorker):
+    """Tell the process, and whether it was prepared anew."""
+
+    @registered("one-to-all")
+    def state(self, _):
+        return os.getpid(), id(self._given)
+
+
+def test_what_runs_rules_goes_on_as_it_is_under_the_next_plan(ray_slots):
+    kept = KeptWorkers(Remembering, DEVICE, (Numbered, HOST))
+    setup = HostSetup(job=make_job(), tasks=(), rows=[{"prompt": "a"}], folder=Path())
+    group = kept.start_group(1, host=True)
+    kept.wait(make_job(), Path())
+    assert kept.start_seconds > 0
+    group.call("prepare", setup)
+    before = group.call("state")
+    kept.take_back([group])
+    kept.clear()
+    again = kept.start_group(2, host=True)
+    kept.wait(make_job(), Path())
+    again.call("prepare", setup)
+    after = again.call("state")
+    assert after[0] == before[0]
+    assert after[1][0] != before[0][0]
+    again.call("prepare", replace(setup, rows=[{"prompt": "b"}]))
+    assert again.call("state")[0] != before[0]
+    kept.end()
 
 
 class Timed(Remembering):

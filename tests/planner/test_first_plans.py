@@ -16,6 +16,7 @@ from rlplan.planner.exact.first_plans import (
     plan_on_all_gpus,
     still_fits,
 )
+from rlplan.planner.exact.space import forget
 from rlplan.planner.search import search
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
@@ -106,10 +107,10 @@ def test_the_longest_responses_are_those_that_asking_for_all_plans_each_time_fin
     assert fit(asked).longest_response_tokens == longest_asked_each_time(asked, most)
 
 
-def found_or_why(job, facts, **options):
+def found_or_why(job, facts, specs=NO_SPECS, **options):
     """Return what a search finds, or why it finds nothing."""
     try:
-        return search(job, facts, specs=NO_SPECS, **options)
+        return search(job, facts, specs=specs, **options)
     except InfeasibleError as error:
         return str(error)
 
@@ -125,6 +126,21 @@ def test_the_winner_alone_is_the_winner_of_all(job, size):
     assert alone.plans[0].plan == every.plans[0].plan
     assert (alone.gap, alone.bound_seconds) == (every.gap, every.bound_seconds)
     assert alone.infeasible == ()
+
+
+@pytest.mark.full
+@few
+@given(small_jobs(), st.floats(27, 34), st.sampled_from([0.0, 1.0, 2.0]))
+def test_the_winner_alone_is_the_winner_of_all_where_samples_may_be_handed_on(job, size, staleness):
+    facts, specs = facts_with(job, round(2**size)), Specs(staleness=staleness)
+    every = found_or_why(job, facts, specs)
+    forget()  # else the second would know how the first ended
+    alone = found_or_why(job, facts, specs, placements=1)
+    if isinstance(every, str):
+        assert alone == every
+        return
+    assert alone.plans[0].plan == every.plans[0].plan
+    assert (alone.gap, alone.bound_seconds) == (every.gap, every.bound_seconds)
 
 
 @few

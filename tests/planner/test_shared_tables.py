@@ -84,7 +84,7 @@ def alone():
     """Return answers that nothing was asked before."""
     found = {}
     for name in ASKED:
-        tables._remembered.clear()
+        tables.forget()
         found[name] = answer(name)
     return found
 
@@ -92,21 +92,41 @@ def alone():
 @pytest.mark.full
 def test_what_was_searched_before_changes_no_answer(alone):
     generator = random.Random(8)
-    tables._remembered.clear()
+    tables.forget()
     for _ in range(CHANGES):
         name = generator.choice(tuple(ASKED))
         assert answer(name) == alone[name], name
 
 
 def test_what_a_price_does_not_change_is_kept():
-    tables._remembered.clear()
+    tables.forget()
     answer("longer")  # what every search of the process loads
+    tables.forget()
     first, kept = calls_of(lambda: answer("as it is")), calls_of(lambda: answer("another price"))
     assert kept < 0.2 * first
 
 
+def test_what_operations_take_is_not_asked_again_of_a_job_with_other_lengths():
+    answer("longer")
+    tables.forget()
+    alone = calls_of(lambda: answer("as it is"))
+    tables.forget()
+    answer("longer")
+    assert calls_of(lambda: answer("as it is")) < 0.9 * alone
+
+
+def test_facts_answer_so_many_jobs_before_others_take_their_place():
+    tables.forget()
+    jobs = [lengthened(JOB, 100 + number) for number in range(2 * tables.JOBS_OF_FACTS)]
+    spaces = [Space(job, load_facts(job), {}, "throughput", job.specs) for job in jobs]
+    known = [id(each.asked_before) for each in spaces]
+    first, second = known[0], known[-1]
+    assert first != second
+    assert known == [first] * tables.JOBS_OF_FACTS + [second] * tables.JOBS_OF_FACTS
+
+
 def test_a_search_counts_the_generations_that_it_plays_itself():
-    tables._remembered.clear()
+    tables.forget()
     first, second = (search(JOB, load_facts(JOB)).considered for _ in range(2))
     assert first["generations played"] > 0
     assert second["generations played"] == 0
@@ -132,7 +152,7 @@ def test_a_price_decides_where_money_is_minimised_or_limited(objective, specs, d
 
 
 def test_an_ending_that_does_not_hold_is_searched_anew():
-    tables._remembered.clear()
+    tables.forget()
     found = search(JOB, load_facts(JOB))
     space = Space(JOB, load_facts(JOB), {}, JOB.objective, JOB.specs)
     asked = (space.weighed, None)
@@ -144,7 +164,7 @@ def test_an_ending_that_does_not_hold_is_searched_anew():
 
 
 def test_what_is_known_does_not_grow_with_what_is_pinned():
-    tables._remembered.clear()
+    tables.forget()
     facts = load_facts(JOB)
     pins = [Pinned(asked=AskedSchedules(staleness=1.0 + number)) for number in range(20)]
     spaces = [Space(JOB, facts, {}, "throughput", JOB.specs, pinned=each) for each in pins]
@@ -174,7 +194,7 @@ def test_facts_that_answer_otherwise_are_like_no_others():
 
 def test_threads_that_search_at_once_share_no_tables_and_answer_as_one_alone(alone):
     """Tables fill as they are asked: those of a thread are its own, those of its next search the same again."""
-    tables._remembered.clear()
+    tables.forget()
     ready = threading.Barrier(3)
 
     def searched():

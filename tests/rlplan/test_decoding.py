@@ -5,7 +5,14 @@ import yaml
 from hypothesis import given
 
 from rlplan.errors import FileError
-from rlplan.files.decoding import adapter, decode, load_yaml, read_json, read_yaml
+from rlplan.files.decoding import (
+    adapter,
+    decode,
+    is_own_file,
+    load_yaml,
+    read_json,
+    read_yaml,
+)
 from rlplan.files.writing import to_json, to_yaml, write_json, write_text
 from rlplan.job import Job
 from rlplan.plan import Plan, PlanDraft
@@ -131,3 +138,23 @@ def test_the_schema_forbids_unknown_keys_at_every_level(kind):
     assert all(
         item.get("additionalProperties") is False for item in objects if "properties" in item
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "is_own"),
+    [
+        (to_yaml(GOOD), True),
+        (to_json(GOOD), True),
+        ("job: job.yaml\n", True),
+        (to_yaml(GOOD).replace("algorithm: ppo", "algorithm: [ppo"), True),
+        ("#!/bin/bash\npython3 -m verl.trainer.main_ppo\n", False),
+        ("set -x\npython3 -m verl.trainer.main_ppo data.train_batch_size=256\n", False),
+        ("python3 -m verl.trainer.main_ppo\n", False),
+    ],
+)
+def test_a_file_whose_name_has_no_ending_is_a_job_or_a_plan_where_it_has_a_key_of_them(
+    tmp_path, text, is_own
+):
+    file = tmp_path / "run"
+    write_text(file, text)
+    assert is_own_file(file) is is_own

@@ -46,6 +46,14 @@ def test_every_replica_holds_each_shard_once(layout):
 
 
 @given(generate_layouts())
+def test_ranks_of_one_block_that_hold_the_same_shard_are_one_group(layout):
+    held = {}
+    for rank in range(layout.train.ranks):
+        held.setdefault((layout.train.coordinate(rank).dp, layout.shard(rank)), []).append(rank)
+    assert layout.micro_dp_groups() == tuple(map(tuple, sorted(held.values())))
+
+
+@given(generate_layouts())
 def test_without_redundancy_a_train_shard_is_a_slice_of_its_generate_shard(layout):
     for rank in range(layout.train.ranks):
         at, (pp, tp) = layout.train.coordinate(rank), layout.shard(rank)

@@ -418,6 +418,25 @@ def test_a_first_quick_answer_has_a_usual_layout(client, mode, framework):
     assert found["view"]["mode"] == mode
 
 
+def test_a_first_plan_is_simulated_and_says_by_how_much_another_may_be_better(client):
+    asked = {**SMALL, "mode": "async", "staleness": 1.0}
+    found = answer(client, "first", asked, page="first")
+    assert found["stage"] == "first"
+    assert found["check"]["memory"] == "fits"
+    assert found["view"]["mode"] == "async"
+    assert 0 <= found["gap"] < 1
+    whole = answer(client, "answer", asked, page="first")
+    assert whole["gap"] is None
+    first, best = (each["check"]["step"]["step_seconds"] for each in (found, whole))
+    assert first * (1 - found["gap"]) <= best * (1 + 1e-9) <= first * (1 + 2e-9)
+    # What was answered whole is as quick.
+    assert answer(client, "first", asked, page="first", sequence=1)["stage"] == "simulated"
+
+
+def test_a_script_has_no_first_plan(client):
+    assert mistake(client, "first", script_asked(SCRIPT))["field"] == "script"
+
+
 def test_an_older_question_is_dropped(client):
     answer(client, "quick", SMALL, page="three", sequence=7)
     late = {"page": "three", "sequence": 6, "asked": SMALL}

@@ -348,6 +348,29 @@ def test_any_state_of_the_controls_is_answered_without_an_error(page, tmp_path):
     assert reached <= {"sync", "streaming", "one-step-off", "async"}
 
 
+def test_a_first_plan_is_shown_where_samples_are_handed_on_until_the_whole_answer_comes(page):
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    page.route("**/api/answer", hold)
+    page.select_option("#field-mode", "streaming")
+    page.wait_for_selector("#stage.first", timeout=PATIENCE_SECONDS * 1000)
+    assert page.inner_text("#stage") == "first plan"
+    assert page.get_attribute("#answer", "aria-busy") == "true"
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not held and time.monotonic() < end:
+        page.wait_for_timeout(30)
+    for route in held:
+        with contextlib.suppress(sync_api.Error):  # the page may have given that question up
+            route.continue_()
+    settle(page)
+    page.unroute("**/api/answer")
+    assert page.inner_text("#stage") == "simulated"
+    assert "still searching" not in page.inner_text("#what")
+
+
 def test_modes_that_hand_samples_on_are_answered_beside_pinned_ones(page):
     """States that random moves seldom reach: each mode with its staleness, two scenarios, and a link to them."""
     for mode in ("one-step-off", "streaming", "async"):

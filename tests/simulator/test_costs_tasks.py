@@ -220,7 +220,14 @@ def test_a_layout_like_one_that_is_known_is_a_small_effort():
     for each in chosen:
         cost_of(UPDATE, each)
     for each in chosen:
-        assert calls_of(partial(cost_of, UPDATE, replace(each, zero=1))) < 1_450
+        assert calls_of(partial(cost_of, UPDATE, replace(each, zero=1))) < 1_480
+
+
+def test_what_a_pool_is_called_changes_no_cost_and_is_not_asked_again():
+    one = layout(tp=4, dp=4)
+    cost, other = cost_of(UPDATE, one), replace(one, pool=f"not {one.pool}")
+    assert cost_of(UPDATE, other) == cost
+    assert calls_of(partial(cost_of, UPDATE, replace(one, pool="yet another"))) < 200
 
 
 def test_a_trace_of_thousands_of_lengths_costs_no_more():

@@ -7,7 +7,7 @@ import simpy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlplan.executor.control.feeds.sample_stream import ROLL_LOOKS, ROLL_STEPS
+from rlplan.executor.control.feeds.rollouts import ROLL_LOOKS, ROLL_STEPS
 from rlplan.rules.batches import MOST_PARTS
 from rlplan.simulator.asynchronous.forecasting import LOOK_TOKENS, LOOKS_OF_CALL
 from rlplan.simulator.asynchronous.setting import MOST_PIECES

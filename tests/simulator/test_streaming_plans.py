@@ -10,14 +10,15 @@ import pytest
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
-from rlplan.executor.control.feeds.sample_stream import Rollouts
+from rlplan.estimate import P90_DEVIATIONS
+from rlplan.executor.control.feeds.rollouts import Rollouts
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.profiles.facts import load_facts
 from rlplan.rules.batches import handed_over_parts
 from rlplan.simulator.asynchronous.forecasting import stream_of
-from rlplan.simulator.asynchronous.setting import COUNTED_SEQUENCES
+from rlplan.simulator.asynchronous.setting import BRIEF_EFFORT, COUNTED_SEQUENCES
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.agenda import agenda_of
@@ -101,6 +102,26 @@ def test_no_training_pool_does_two_things_at_once(changes):
     )
     for (_, end), (start, _) in itertools.pairwise(spans):
         assert start >= end - 1e-9
+
+
+@pytest.mark.parametrize(
+    "changes", [MODES[1], *(pytest.param(each, marks=pytest.mark.full) for each in MODES[2:])]
+)
+def test_a_brief_forecast_plays_less_and_its_interval_has_what_that_may_move(changes):
+    plan = apart(**changes)
+    whole, brief = (forecast(plan, brief=brief) for brief in (False, True))
+    assert len(brief.iterations) < len(whole.iterations)
+    moved = abs(brief.iteration_seconds / whole.iteration_seconds - 1)
+    assert moved < 2 * BRIEF_EFFORT.spread_fraction
+    (_, high), (_, brief_high) = (each.iteration_seconds_interval for each in (whole, brief))
+    above, brief_above = high / whole.iteration_seconds, brief_high / brief.iteration_seconds
+    assert brief_above > above
+    assert brief_above - 1 >= 0.999 * P90_DEVIATIONS * BRIEF_EFFORT.spread_fraction
+
+
+@pytest.mark.parametrize("plan", [priced_plan(), apart(mode="streaming")], ids=lambda p: p.mode)
+def test_a_brief_forecast_of_what_is_played_whole_anyway_is_the_usual_one(plan):
+    assert forecast(plan, brief=True) == forecast(plan)
 
 
 @pytest.mark.full
@@ -301,6 +322,8 @@ def test_a_search_refuses_what_nothing_plays():
 
 class Sent:
     """Take the place of a pool's workers, and keep the call that is sent to one of them."""
+
+    present = range(64)
 
     def send(self, _, arguments, num_returns):
         (self.call, *_prompts) = next(iter(arguments.values()))

@@ -6,7 +6,12 @@ from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.results.forecast import Forecast, TaskForecast
 from rlplan.results.measurement import MeasuredRun
-from rlplan.simulator.validation import compare
+from rlplan.simulator.validation import (
+    by_replicas,
+    compare,
+    replica_rows,
+    with_usual_replicas,
+)
 from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
 from rlplan.workload import mean_length
 from tests.simulator.plans import split_plan
@@ -207,3 +212,32 @@ def test_a_run_that_notes_no_rate_tells_nothing_of_its_machine():
     table = compare(forecast(forecast_task("a", 6.0)), run({"a": [1.0, 7.5]}))
     assert table.machine_slowdown is None
     assert table.iteration.as_run_seconds is None
+
+
+def test_replicas_that_come_and_go_are_compared_by_their_number():
+    """Iterations count where as many replicas generate as in the one before: 3 and 4 s with one, 2, 2 and 3 s with two."""
+    seconds = [9.0, 3.0, 4.0, 7.0, 2.0, 2.0, 3.0, 8.0]
+    replicas = (1, 1, 1, 2, 2, 2, 2, 1)
+    measured = replace(run({"actor.generate": seconds}), replicas=replicas)
+    found = {
+        count: [each.iteration for each in spans] for count, spans in by_replicas(measured).items()
+    }
+    assert found == {1: [1, 2], 2: [4, 5, 6]}
+    forecasts = {
+        count: forecast(forecast_task("actor.generate", each), iteration_seconds=each)
+        for count, each in ((1, 4.2), (2, 2.5))
+    }
+    one, two = replica_rows(measured, forecasts)
+    assert (one.replicas, one.iterations, one.measured_median_seconds) == (1, 2, 3.5)
+    assert (two.replicas, two.iterations, two.measured_median_seconds) == (2, 3, 2.0)
+    assert (one.error_fraction, two.error_fraction) == pytest.approx((0.2, 0.25))
+    usual = with_usual_replicas(measured)
+    assert usual.plan.tasks["actor.generate"].dp == 2
+    table = compare(forecasts[2], usual)
+    assert (table.compared_iterations, table.iteration.measured_median_seconds) == (3, 2.0)
+
+
+def test_a_run_whose_replicas_change_in_every_iteration_is_compared_with_nothing():
+    measured = replace(run({"actor.generate": [9.0, 3.0, 4.0]}), replicas=(1, 2, 1))
+    with pytest.raises(PlanError, match="changes in every iteration"):
+        with_usual_replicas(measured)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import RayActorError, RayError
 
 from rlplan.executor.control.pending_calls import (
     CallSpan,
@@ -29,6 +30,7 @@ class _Wait:
     references: Sequence[Any]
     then: Then
     lost: Lost | None
+    lost_by: type[RayError]
     missing: int
     values: dict[Any, Any] = field(default_factory=dict)
 
@@ -39,14 +41,21 @@ class Events:
     def __init__(self) -> None:
         self._waits: dict[Any, _Wait] = {}
 
-    def when(self, references: Sequence[Any], then: Then, lost: Lost | None = None) -> None:
+    def when(
+        self,
+        references: Sequence[Any],
+        then: Then,
+        lost: Lost | None = None,
+        lost_by: type[RayError] = RayActorError,
+    ) -> None:
         """Call a function with the values of references, all of which are the caller's alone.
 
         Args:
             lost: Called once instead where the actor that some of them come from has ended; None: the wait
                 fails.
+            lost_by: What tells that; `RayError`: whatever fails there.
         """
-        wait = _Wait(references, then, lost, len(references))
+        wait = _Wait(references, then, lost, lost_by, len(references))
         self._waits |= dict.fromkeys(references, wait)
 
     def wait(self) -> None:
@@ -73,7 +82,7 @@ class Events:
         else:
             try:
                 wait.values[reference] = ray.get(reference)
-            except RayActorError:
+            except wait.lost_by:
                 for other in wait.references:
                     self._waits.pop(other, None)
                 wait.lost()
@@ -99,6 +108,33 @@ class MeasuredCalls:
     def note(self, stretch: CallSpan) -> None:
         """Note when a pool worked."""
         self._stretches.append(stretch)
+
+    def wait_for_those_left(
+        self, call: PendingCall, events: Events, lost: Callable[[PoolRank], None]
+    ) -> None:
+        """Note a call when it is done on all ranks that have not ended meanwhile.
+
+        Args:
+            lost: Called for each rank that has.
+        """
+        found: dict[PoolRank, CallReport] = {}
+        left = set(call.reports)
+
+        def note(place: PoolRank) -> None:
+            left.discard(place)
+            if not left and any(pool == call.pool for pool, _ in found):
+                self._note_call(call, found)
+
+        def answered(place: PoolRank, values: Sequence[CallReport]) -> None:
+            found[place] = values[0]
+            note(place)
+
+        def ended(place: PoolRank) -> None:
+            lost(place)
+            note(place)
+
+        for place, reference in call.reports.items():
+            events.when([reference], partial(answered, place), partial(ended, place))
 
     def wait_for(
         self, calls: Sequence[PendingCall], events: Events, then: Callable[[], None]

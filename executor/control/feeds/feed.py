@@ -34,12 +34,14 @@ class EndedIteration:
         metrics: By task, of all its ranks.
         ages: Of each sample that is learnt from, how many updates the weights lacked that began it.
         dropped: Samples that were begun and got too old: nobody learns from them.
+        said: What happened to replicas that come and go, for the user.
     """
 
     spans: tuple[Span, ...]
     metrics: Mapping[str, Mapping[str, float]]
     ages: Sequence[int] = ()
     dropped: int = 0
+    said: tuple[str, ...] = ()
 
 
 class Feed(Protocol):

@@ -5,156 +5,27 @@ queue as they are there; an iteration ends with its last update.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rlplan.dataflow import Task
+from rlplan.errors import WorkerLostError
 from rlplan.executor.control.dispatcher import Batch, Dispatcher, Pieces, PromptPieces
 from rlplan.executor.control.feeds.consumers import Learning, Preparing
 from rlplan.executor.control.feeds.events import Events, MeasuredCalls
 from rlplan.executor.control.feeds.feed import EndedIteration, SentIteration
+from rlplan.executor.control.feeds.membership import Membership
+from rlplan.executor.control.feeds.rollouts import Replica, Rollouts, RollResult
 from rlplan.executor.control.feeds.samples import BatchPrompts, Samples, sample_path
-from rlplan.executor.control.pending_calls import PendingCall, stretch_of
-from rlplan.executor.data.batches import Columns, Rows, split_rows
-from rlplan.executor.parallel.positions import generation_positions
-from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write, ranges_of
-from rlplan.executor.workers.calls import RollCall, RolloutReport
-from rlplan.executor.workers.pools import WorkerGroup
+from rlplan.executor.control.pending_calls import PendingCall, PoolRank, stretch_of
+from rlplan.executor.data.batches import Columns, split_rows
+from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write
+from rlplan.executor.workers.calls import RolloutReport
+from rlplan.executor.workers.replicas import ReplicaGroup
 from rlplan.plan import Plan
 from rlplan.rules.batches import handed_over_parts
-from rlplan.workload import longest
 
 GENERATE = "actor.generate"
-
-# Tokens of each response that are sampled before it is looked what has ended; twice as many at most in a call,
-# since new weights and new responses wait for its end.
-ROLL_STEPS, ROLL_LOOKS = 16, 2
-
-
-# Replicas that generate: what begins where, and their calls, one after another.
-
-
-@dataclass(slots=True)
-class Replica:
-    """Hold what a replica does.
-
-    Attributes:
-        ranks: Of the pool; the first one's results count.
-        running: Responses that it has begun and not ended, as it said last.
-        is_busy: Whether a call is under way.
-        waited_seconds: For environments alone, since that was asked last.
-        queued: Samples that are its own and have not begun.
-        unwanted: Samples that it is to forget, if it has them, with its next call.
-    """
-
-    ranks: tuple[int, ...]
-    running: int = 0
-    is_busy: bool = False
-    has_new_weights: bool = False
-    waited_seconds: float = 0.0
-    queued: list[int] = field(default_factory=list)
-    unwanted: list[int] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollResult:
-    """Hold the references of a call: outputs of its first rank by key, and what every rank says, the first one first."""
-
-    outputs: dict[str, Any]
-    rolled: dict[int, Any]
-
-
-class Rollouts:
-    """Send the calls of the replicas of a plan.
-
-    Args:
-        prompts_of: Returns a reference to the prompts of a batch, as columns.
-        parts: In which a batch is handed over at most.
-    """
-
-    def __init__(
-        self,
-        plan: Plan,
-        task: Task,
-        group: WorkerGroup,
-        prompts_of: Callable[[int], Any],
-        parts: int,
-    ) -> None:
-        self._task, self._group, self._prompts_of = task, group, prompts_of
-        self._sequences, self._parts, self._looks = plan.job.workload.sequences, parts, ROLL_LOOKS
-        if plan.learns_in_order:  # neither new weights nor new responses wait for a call's end
-            self._looks = -(-longest(plan.job.workload.response_tokens) // ROLL_STEPS)
-        self._max_running = plan.tasks[task.name].max_running
-        self.replicas = [Replica(ranks) for ranks in generation_positions(plan).first_groups()]
-
-    @property
-    def in_flight(self) -> int:
-        """Return how many responses are begun and have not ended, as far as replicas have said."""
-        return sum(each.running + int(each.is_busy) for each in self.replicas)
-
-    def room(self, replica: Replica) -> int:
-        """Return how many more responses a replica may run."""
-        return self._max_running - replica.running - len(replica.queued)
-
-    def take_weights(self) -> None:
-        """Note that what is sent from now on is generated with new weights."""
-        for replica in self.replicas:
-            replica.has_new_weights = True
-
-    def withdraw(self, samples: Sequence[int]) -> None:
-        """Let replicas forget samples."""
-        for replica in self.replicas:
-            replica.queued = [each for each in replica.queued if each not in samples]
-            if replica.is_busy or replica.running:
-                replica.unwanted += samples
-
-    def send(self, replica: Replica, version: int) -> RollResult:
-        """Let a replica begin what is queued, and go on; return at once."""
-        begin = self._begun(sorted(replica.queued))
-        call = RollCall(
-            task=self._task.name,
-            outputs=self._task.outputs,
-            begin=begin,
-            steps=ROLL_STEPS,
-            looks=self._looks,
-            ends=-(-self._sequences // (self._parts * len(self.replicas))),
-            version=version,
-            has_new_weights=replica.has_new_weights,
-            withdraw=frozenset(divmod(sample, self._sequences) for sample in replica.unwanted),
-        )
-        arguments = (call, *(self._prompts_of(batch) for batch, _ in begin))
-        keys = (*self._task.outputs, "versions")
-        results = self._group.send(
-            "roll", dict.fromkeys(replica.ranks, arguments), num_returns=len(keys) + 1
-        )
-        replica.running += len(replica.queued)
-        replica.queued, replica.unwanted = [], []
-        replica.is_busy, replica.has_new_weights = True, False
-        first = results[replica.ranks[0]]
-        return RollResult(
-            outputs=dict(zip(keys, first, strict=False)),
-            rolled={rank: result[-1] for rank, result in results.items()},
-        )
-
-    def came_back(self, replica: Replica, rolled: RolloutReport) -> list[int]:
-        """Note that a call has returned; return the samples that have ended, in their order."""
-        replica.is_busy, replica.running = False, rolled.running
-        replica.waited_seconds += rolled.report.metrics["environment_seconds"]
-        return [each.batch * self._sequences + each.row for each in rolled.ended]
-
-    def waited_seconds(self) -> float:
-        """Return how long the replica waited that waited longest for environments, since this was asked last."""
-        longest_wait = max(each.waited_seconds for each in self.replicas)
-        for each in self.replicas:
-            each.waited_seconds = 0.0
-        return longest_wait
-
-    def _begun(self, samples: Sequence[int]) -> list[tuple[int, Rows]]:
-        rows: dict[int, list[int]] = {}
-        for sample in samples:
-            batch, row = divmod(sample, self._sequences)
-            rows.setdefault(batch, []).append(row)
-        return [(batch, ranges_of(own)) for batch, own in rows.items()]
 
 
 class SampleStream:
@@ -181,6 +52,9 @@ class SampleStream:
         parts = handed_over_parts(plan, dispatcher.tasks)
         pool = dispatcher.group(generate)
         self._rollouts = Rollouts(plan, generate, pool, self._prompts_of, parts)
+        self._members: Membership | None = None
+        if isinstance(pool, ReplicaGroup):
+            self._members = Membership(pool, self._rollouts, self._events)
         shared = (plan, path, self.samples, self._events, self._batch_prompts)
         self._preparing = Preparing(*shared, self._send_batch, self._write)
         self._learning = Learning(*shared, self._send_batch, self._texts_of)
@@ -192,6 +66,8 @@ class SampleStream:
         self._begin_stream(iteration)
         self._is_last = is_last
         pieces = self._learning.begin(iteration)
+        if self._members is not None and not is_last:
+            self._members.look_ahead(iteration)
         self._go_on()
         return (), pieces
 
@@ -206,12 +82,19 @@ class SampleStream:
             **self._learning.generated,
             "environment_seconds_max": self._rollouts.waited_seconds(),
         }
+        said: tuple[str, ...] = ()
+        if self._members is not None:
+            metrics[GENERATE]["replicas"] = float(len(self._rollouts.replicas))
+            metrics[GENERATE]["lost_replicas"] = float(self._members.lost)
+            self._members.lost, said = 0, self._members.take_said()
         dropped = self.samples.drop_due(iteration)
         self._rollouts.withdraw(dropped)
         self._sync_is_due = not self._is_last and (iteration + 1) % self._plan.sync_every == 0
         self._forget_prompts()
         ages = self._learning.ages
-        return EndedIteration(spans=spans, metrics=metrics, ages=ages, dropped=len(dropped))
+        return EndedIteration(
+            spans=spans, metrics=metrics, ages=ages, dropped=len(dropped), said=said
+        )
 
     def bring_newest(self, done: int) -> None:
         """Bring the weights of the iterations that are done to what generates, if they are not there.
@@ -265,9 +148,27 @@ class SampleStream:
 
     def _bring_weights(self, version: int) -> None:
         """Send the weights as they are: calls that are sent to replicas later generate with them."""
-        self._measured.wait_for(self._dispatcher.bring_weights(), self._events, lambda: None)
+        if self._members is None:
+            self._measured.wait_for(self._dispatcher.bring_weights(), self._events, lambda: None)
+        else:
+            self._members.at_sync(version)
+            for call in self._dispatcher.bring_weights():
+                self._measured.wait_for_those_left(call, self._events, self._rank_ended)
         self._synced = version
         self._rollouts.take_weights()
+
+    def _rank_ended(self, place: PoolRank) -> None:
+        """Begin again what a replica had under way one of whose processes has ended.
+
+        Raises:
+            WorkerLostError: It was the last replica, or no replica.
+        """
+        pool, rank = place
+        if self._members is None or pool != self._plan.tasks[GENERATE].pool:
+            raise WorkerLostError(
+                f"pool {pool}: worker {rank} ended: killed, out of memory or crashed"
+            )
+        self.samples.again += self._members.note_end(rank)
 
     def _roll(self) -> None:
         """Let replicas begin what they may, and go on."""
@@ -300,7 +201,7 @@ class SampleStream:
     def _free_replica(self) -> Replica | None:
         """Return the idle replica with the most room, if a whole prompt fits or nothing else is there."""
         count = self._plan.job.workload.samples_per_prompt
-        idle = [each for each in self._rollouts.replicas if not each.is_busy]
+        idle = [each for each in self._rollouts.staying if not each.is_busy]
         free = [
             each
             for each in idle
@@ -310,7 +211,7 @@ class SampleStream:
 
     def _replica_of(self, sample: int) -> Replica:
         """Return the replica that generates a sample in a synchronous batch."""
-        work, replicas = self._plan.job.workload, self._rollouts.replicas
+        work, replicas = self._plan.job.workload, self._rollouts.staying
         shares = split_rows(((0, work.sequences),), len(replicas), block=work.samples_per_prompt)
         row = sample % work.sequences
         place = next(
@@ -322,8 +223,11 @@ class SampleStream:
 
     def _send_roll(self, replica: Replica) -> None:
         result = self._rollouts.send(replica, self._synced)
-        references = list(result.rolled.values())
-        self._events.when(references, lambda values: self._rolled(replica, result, values))
+        references, lost = list(result.rolled.values()), None
+        if self._members is not None:
+            place = self._plan.tasks[GENERATE].pool, replica.ranks[0]
+            lost = partial(self._rank_ended, place)
+        self._events.when(references, partial(self._rolled, replica, result), lost)
 
     def _rolled(self, replica: Replica, result: RollResult, values: list[RolloutReport]) -> None:
         """Write the responses that have ended to the queue."""
@@ -334,6 +238,8 @@ class SampleStream:
         }
         self._measured.note(stretch_of(GENERATE, pool, "task", reports))
         ended = self._rollouts.came_back(replica, rolled)
+        if self._members is not None:
+            self._members.went_on(replica)
         sizes = self.samples.queue.sizes
         if not self._sync_is_due:
             self._roll()  # ahead of the queue's calls: all that it waits for is there

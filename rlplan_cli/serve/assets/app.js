@@ -9,6 +9,10 @@ import { byId, copy, download, el, gpus, percent, seconds, table, usd, whole } f
 
 // A pause after which the whole answer is asked for; quick ones come while a slider moves.
 const PAUSE = 200;
+// Answers of one question, the last one counts.
+const [QUICK, FIRST, WHOLE] = [0, 1, 2];
+// Modes whose whole answers take seconds: a first plan comes before.
+const BY_SAMPLE = ["streaming", "async"];
 const LARGEST = 2 ** 20;
 const OTHER_SETTINGS = "found for other settings than these";
 const LOGS = /\.(log|txt|csv|jsonl)$/i;
@@ -16,7 +20,8 @@ const LOGS = /\.(log|txt|csv|jsonl)$/i;
 let state = structuredClone(USUAL);
 let pins = [];
 let script = null;
-let shown = { number: 0, whole: false };
+// What is drawn: of which question, and how much of an answer it is.
+let shown = { number: 0, rank: 0 };
 let last = null;
 let whole_ = null;
 let controls;
@@ -97,7 +102,7 @@ async function quick(number) {
     const current = waiting;
     waiting = 0;
     const found = await ask("quick", asked(state), current);
-    if (found?.answer && current >= shown.number && !(current === shown.number && shown.whole)) draw(found.answer, current, false);
+    if (found?.answer && (current > shown.number || (current === shown.number && shown.rank === QUICK))) draw(found.answer, current, QUICK);
   }
   isQuick = false;
 }
@@ -105,18 +110,28 @@ async function quick(number) {
 async function wholeAnswer(number) {
   leaving.abort();
   leaving = new AbortController();
-  const found = await ask("answer", asked(state), number, leaving.signal);
+  const { signal } = leaving;
+  await firstAnswer(number, signal);
+  if (number !== newest) return;
+  const found = await ask("answer", asked(state), number, signal);
   // What an older question is answered with is no longer of the controls; the newer one's reply is under way.
   if (!found || number !== newest) return;
   if (found.answer) {
     complain([]);
-    draw(found.answer, number, true);
+    draw(found.answer, number, WHOLE);
   } else if (found.mistakes.length) {
-    shown = { number, whole: true };
+    shown = { number, rank: WHOLE };
     whole_ = null;
     complain(found.mistakes);
   }
   busy(false);
+}
+
+// The first plan of a search; what is wrong is left to the whole answer.
+async function firstAnswer(number, signal) {
+  if (state.script || !BY_SAMPLE.includes(state.mode)) return;
+  const found = await ask("first", asked(state), number, signal);
+  if (found?.answer && number === newest) draw(found.answer, number, FIRST);
 }
 
 // Shown as paler figures, and said to screen readers.
@@ -125,10 +140,10 @@ function busy(on) {
   byId("answer").setAttribute("aria-busy", String(on));
 }
 
-function draw(answer, number, isWhole) {
-  shown = { number, whole: isWhole };
+function draw(answer, number, rank) {
+  shown = { number, rank };
   last = answer;
-  if (isWhole) {
+  if (rank === WHOLE) {
     whole_ = answer;
     if (state.script) script = { ...answer, controls: answer.controls ?? {}, keys: answer.keys ?? {} };
     show();

@@ -26,12 +26,18 @@ function ink(colour) {
   return (light + 0.05) / 0.055 > 1.05 / (light + 0.05) ? "#0b0d12" : "#ffffff";
 }
 
+// What answers are called, and what they are.
+const STAGES = {
+  quick: ["quick estimate", "A plan without a search, costed and simulated, on fewer samples where they are handed on one by one; the answer of rlplan check follows"],
+  first: ["first plan", "What a search had found when it had hardly begun, simulated; the answer of rlplan check follows"],
+  simulated: ["simulated", "What rlplan check says, with its search for what is left open"],
+};
+
 export function drawAnswer(answer, state, take) {
   const { check, view, stage } = answer;
   const badge = byId("stage");
-  badge.textContent = stage === "quick" ? "quick estimate" : "simulated";
+  [badge.textContent, badge.title] = STAGES[stage];
   badge.className = `stage ${stage}`;
-  badge.title = stage === "quick" ? "A plan without a search, costed and simulated; the answer of rlplan check follows" : "What rlplan check says, with its search for what is left open";
   byId("what").textContent = what(answer);
   drawVerdict(check, stage);
   byId("tiles").replaceChildren(...tiles(answer, state));
@@ -43,10 +49,11 @@ export function drawAnswer(answer, state, take) {
   byId("job-download").hidden = !answer.job_text && byId("job-download").hidden;
 }
 
-function what({ view, framework }) {
+function what({ view, framework, stage, gap }) {
   if (!view) return "";
   const mode = view.mode === "sync" ? "" : `, ${view.mode}`;
-  return `${view.placement} on ${gpus(view.gpus)}${mode}${framework ? `, ${framework}` : ""}`;
+  const more = stage === "first" && gap ? `; still searching, others may take up to ${Math.ceil(100 * gap)} % less` : "";
+  return `${view.placement} on ${gpus(view.gpus)}${mode}${framework ? `, ${framework}` : ""}${more}`;
 }
 
 function fullest(step) {

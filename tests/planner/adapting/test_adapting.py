@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import psutil
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.files.decoding import read_yaml
@@ -365,6 +365,50 @@ def test_a_move_that_lengthens_iterations_is_taken_back_where_that_repays_the_wa
     assert searching.asked[-1].barred == (apart,)
     kinds = [each.kind for each in ledger_of(tmp_path)]
     assert kinds.count("outcome") == 1
+
+
+class Praises:
+    """Propose, of two plans, always the one that does not run, for a gain."""
+
+    def __init__(self, plans, gain_seconds):
+        self._plans, self._gain_seconds, self._open = plans, gain_seconds, None
+
+    def ask(self, request):
+        (other,) = (each for each in self._plans if each != request.measured.plan)
+        low = self._gain_seconds - 1.0
+        self._open = Proposals(
+            request=request, forecast_seconds=SECONDS, plans=(proposal(other, low),)
+        )
+
+    def answer(self):
+        found, self._open = self._open, None
+        return found
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    taken=st.tuples(st.floats(8.0, 12.0), st.floats(8.0, 12.0)),
+    gain_seconds=st.floats(2.0, 6.0),
+)
+def test_a_run_does_not_move_to_and_fro_whatever_is_forecast_of_plans_that_it_knows(
+    facts, together, apart, tmp_path_factory, taken, gain_seconds
+):
+    """Each plan is forecast to be faster than the other; what they take is measured, and grows with lengths that change."""
+    folder = tmp_path_factory.mktemp("praised")
+    adapter = adapter_of(facts, folder, Praises((together, apart), gain_seconds))
+    seconds = dict(zip((together, apart), taken, strict=True))
+    plan, moves = together, []
+    adapter.begun(plan, 0, START)
+    for number in range(200):
+        tokens = 5.0 if number < 100 else 9.0
+        answer = adapter.after(done(plan, number, seconds[plan], iterations=1000, tokens=tokens))
+        if answer.plan is not None:
+            plan = answer.plan
+            moves.append(number)
+            adapter.begun(plan, number + 1, START)
+    assert len(moves) <= 2
+    if len(moves) == 2:  # back, to the faster one
+        assert seconds[together] < seconds[apart]
 
 
 def test_a_plan_that_failed_is_proposed_neither_again_nor_after_a_resume(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlplan.errors import FileError
 from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.importing import ImportOptions
-from rlplan.planner.measured.advising import Advisor, FollowOptions
+from rlplan.planner.measured.advising import IN_PLACE, Advisor, FollowOptions, keeps_work
 from rlplan.planner.measured.following import (
     changes_of,
     followed,
@@ -349,6 +349,39 @@ def test_what_lacks_is_asked_for(log, advisor):
         Advisor.of("verl", bare, OPTIONS, FollowOptions())
     with pytest.raises(FileError, match="holds 3 steps since the run started"):
         advisor.decide(followed_text(log, log_of(count=3)), "train.log")
+
+
+def test_no_advice_is_of_other_weights_or_limits(log):
+    """A search knows weights of one shape by one name, and lengths as a log has them: both are written by an export."""
+    words = [each.replace("Qwen2.5-0.5B", "Qwen2.5-0.5B-Instruct") for each in VERL]
+    advisor = Advisor.of("verl", words, OPTIONS, FollowOptions(restart_seconds=60.0))
+    decision = advisor.decide(followed_text(log, log_of(count=6)), "train.log")
+    assert decision.answer == "change"
+    keys = {each.key for each in decision.changes}
+    assert RUNNING in keys
+    assert not keys & {
+        "actor_rollout_ref.model.path", "data.max_prompt_length", "data.max_response_length"
+    }  # fmt: skip
+    now = advisor.current(followed(log).medians(20, 1), "train.log")
+    assert keeps_work(((RUNNING, 64),), now.typed)
+    for other in (
+        ("actor_rollout_ref.model.path", "Qwen/Qwen2.5-0.5B"),
+        ("data.max_response_length", 200),
+        ("data.max_prompt_length", 100),
+        ("actor_rollout_ref.rollout.n", 4),
+        ("actor_rollout_ref.actor.ppo_mini_batch_size", 4),
+    ):
+        assert not keeps_work(((RUNNING, 64), other), now.typed)
+
+
+@pytest.mark.parametrize(("behind", "told"), [("", True), (' "$@"', False)])
+def test_a_script_that_hands_no_words_on_has_its_keys_changed_in_it(log, tmp_path, behind, told):
+    script = tmp_path / "run.sh"
+    script.write_text(f"python3 {' '.join(VERL)}{behind}\n")
+    advisor = Advisor.of("verl", [str(script)], OPTIONS, FollowOptions(restart_seconds=60.0))
+    decision = advisor.decide(followed_text(log, log_of(count=6)), "train.log")
+    assert decision.answer == "change"
+    assert (IN_PLACE in decision.notes) == told
 
 
 def test_decisions_are_due_at_steady_numbers_of_steps(log, advisor):

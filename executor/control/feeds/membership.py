@@ -1,0 +1,143 @@
+"""Replicas that join and leave between two syncs of weights, and those that are lost.
+
+A replica starts beside the others and joins with the weights of a sync, so that all that it generates has a version. One
+that leaves begins nothing more, ends what it has under way, and goes. What a lost one had under way is begun again on
+others, with the same random numbers; the run goes on as long as one is left.
+"""
+
+from typing import Any
+
+from ray.exceptions import RayError
+
+from rlplan.errors import WorkerLostError
+from rlplan.executor.control.feeds.events import Events, Then
+from rlplan.executor.control.feeds.rollouts import Replica, Rollouts
+from rlplan.executor.workers.pools import WorkerGroup
+from rlplan.executor.workers.replicas import MOST_FAILURES, ReplicaGroup
+
+
+class Membership:
+    """Let replicas of a generating pool come and go.
+
+    Args:
+        group: The pool's workers.
+        rollouts: Whose replicas they are.
+        events: Tell when one has started.
+
+    Attributes:
+        lost: Replicas whose processes have ended, since that was taken last.
+    """
+
+    def __init__(self, group: ReplicaGroup, rollouts: Rollouts, events: Events) -> None:
+        self._group, self._rollouts, self._events = group, rollouts, events
+        self._ready: list[int] = []
+        self._said: list[str] = []
+        self._failures = 0
+        self.lost = 0
+
+    @property
+    def is_starting(self) -> bool:
+        """Tell whether a replica starts that is not ready to join."""
+        return len(self._group.starting) > len(self._ready)
+
+    def take_said(self) -> tuple[str, ...]:
+        """Return what happened, for the user, since this was asked last."""
+        said, self._said = tuple(self._said), []
+        return said
+
+    def look_ahead(self, iteration: int) -> None:
+        """Start what is wanted from the next iteration on and is not there.
+
+        Args:
+            iteration: The one that begins.
+        """
+        if self._failures >= MOST_FAILURES:
+            return
+        there = len(self._rollouts.staying) + len(self._group.starting)
+        missing = max(0, self._group.schedule.at(iteration + 1) - there)
+        for number in self._group.absent()[:missing]:
+            self._begin(number)
+
+    def at_sync(self, iteration: int) -> None:
+        """Let go what is too much, and take in what has started, ahead of the weights for an iteration."""
+        wanted = self._group.schedule.at(iteration)
+        for replica in self._rollouts.staying[wanted:]:
+            replica.leaves = True
+            self.went_on(replica)
+        ready, self._ready = sorted(self._ready), []
+        for number in ready:
+            if len(self._rollouts.staying) < wanted:
+                self._join(number)
+            else:
+                self._group.remove(number)
+
+    def went_on(self, replica: Replica) -> None:
+        """Let a replica go that leaves and has nothing under way any more."""
+        if replica.leaves and replica.is_done:
+            self._rollouts.remove(replica)
+            number = self._group.number_of(replica.ranks[0])
+            self._group.remove(number)
+            self._said.append(f"replica {number} has left: {self._left}")
+
+    def note_end(self, rank: int) -> list[int]:
+        """Note that the process of a rank has ended; return the samples that are to begin again.
+
+        Raises:
+            WorkerLostError: It was of the last replica.
+        """
+        replica = self._rollouts.replica_at(rank)
+        if replica is None:  # it is known
+            return []
+        number = self._group.number_of(rank)
+        self._rollouts.remove(replica)
+        self._group.remove(number)
+        self.lost += 1
+        again = sorted({*replica.under_way, *replica.queued})
+        if not self._rollouts.replicas:
+            raise WorkerLostError(
+                f"replica {number} ended: killed, out of memory or crashed; it was the last one"
+            )
+        if not self._rollouts.staying:
+            self._rollouts.replicas[0].leaves = False
+        self._said.append(
+            f"replica {number} ended: killed, out of memory or crashed; {len(again)} of its responses begin again: {self._left}"
+        )
+        return again
+
+    @property
+    def _left(self) -> str:
+        count = len(self._rollouts.replicas)
+        return "1 replica generates" if count == 1 else f"{count} replicas generate"
+
+    def _join(self, number: int) -> None:
+        self._group.admit(number)
+        self._rollouts.add(tuple(self._group.ranks_of(number)))
+        self._said.append(f"replica {number} has joined: {self._left}")
+
+    # A replica's start, one call after another: its processes meet, and build their models.
+
+    def _begin(self, number: int) -> None:
+        group = self._group.begin(number)
+        self._then(number, group.start("rendezvous"), lambda found: self._meet(number, found[0]))
+
+    def _meet(self, number: int, address: str) -> None:
+        group = self._group.starting[number]
+        calls = group.start("join", self._group.places(address))
+        self._then(number, calls, lambda _: self._prepare(number, group))
+
+    def _prepare(self, number: int, group: WorkerGroup) -> None:
+        calls = group.start("prepare", self._group.setup)
+        self._then(number, calls, lambda _: self._is_ready(number))
+
+    def _is_ready(self, number: int) -> None:
+        self._failures = 0
+        self._ready.append(number)
+
+    def _then(self, number: int, calls: dict[int, Any], then: Then) -> None:
+        self._events.when(list(calls.values()), then, lambda: self._failed(number), RayError)
+
+    def _failed(self, number: int) -> None:
+        self._group.remove(number)
+        self._failures += 1
+        gives_up = "; none is started any more" if self._failures >= MOST_FAILURES else ""
+        self._said.append(f"replica {number} did not start{gives_up}")

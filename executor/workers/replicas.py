@@ -1,0 +1,128 @@
+"""A generating pool whose replicas come and go: each is a worker group of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rlplan.executor.workers.calls import PoolSetup, RankInPool
+from rlplan.executor.workers.pools import WorkerGroup, fetched
+from rlplan.replicas import ReplicaSchedule
+
+# How often in a row a replica may fail to start before none is started any more.
+MOST_FAILURES = 3
+
+
+class ReplicaGroup(WorkerGroup):
+    """Hold a pool's replicas: processes of one meet each other alone, so that others go on when it joins, leaves or is lost.
+
+    Ranks are those of the pool with all replicas of its layout. Those of replicas that are not there get no calls.
+
+    Args:
+        start: Starts the processes of a replica.
+        schedule: How many are wanted.
+        replicas: Of the layout.
+        ranks_each: Of a replica.
+
+    Attributes:
+        members: By number, the replicas that generate.
+        starting: By number, those that are to join.
+        setup: What each of them runs, as a pool of one replica.
+        device: `cpu` or `cuda`.
+    """
+
+    setup: PoolSetup
+    device: str
+
+    def __init__(
+        self,
+        worker: type[Any],
+        start: Callable[[], WorkerGroup],
+        schedule: ReplicaSchedule,
+        replicas: int,
+        ranks_each: int,
+    ) -> None:
+        super().__init__(worker, ())
+        self._begin, self.schedule = start, schedule
+        self._replicas, self._ranks_each = replicas, ranks_each
+        self.members: dict[int, WorkerGroup] = {}
+        self.starting: dict[int, WorkerGroup] = {}
+
+    @property
+    def actors(self) -> list[Any]:
+        """Return Ray's handles of the workers that are there, by rank."""
+        return [actor for number in sorted(self.members) for actor in self.members[number].actors]
+
+    @property
+    def ranks(self) -> int:
+        """Return the number of workers with all replicas."""
+        return self._replicas * self._ranks_each
+
+    @property
+    def present(self) -> tuple[int, ...]:
+        """Return the ranks that are there."""
+        return tuple(rank for number in sorted(self.members) for rank in self.ranks_of(number))
+
+    def ranks_of(self, number: int) -> range:
+        """Return the ranks of a replica."""
+        return range(number * self._ranks_each, (number + 1) * self._ranks_each)
+
+    def number_of(self, rank: int) -> int:
+        """Return the replica of a rank."""
+        return rank // self._ranks_each
+
+    def begin(self, number: int) -> WorkerGroup:
+        """Start the processes of a replica that is not there; it does not generate yet."""
+        assert number not in {**self.members, **self.starting}, "a replica starts once"
+        self.starting[number] = self._begin()
+        return self.starting[number]
+
+    def admit(self, number: int) -> None:
+        """Let a replica that has started be one of those that generate."""
+        self.members[number] = self.starting.pop(number)
+
+    def remove(self, number: int) -> None:
+        """End the processes of a replica, and free their places."""
+        group = self.members.pop(number, None) or self.starting.pop(number)
+        group.stop()
+
+    def absent(self) -> list[int]:
+        """Return the replicas that are neither there nor starting."""
+        there = {**self.members, **self.starting}
+        return [number for number in range(self._replicas) if number not in there]
+
+    def places(self, address: str) -> Sequence[RankInPool]:
+        """Return who the workers of a replica are, which meet at an address."""
+        size = self._ranks_each
+        return [
+            RankInPool(rank=rank, ranks=size, address=address, device=self.device)
+            for rank in range(size)
+        ]
+
+    def send(
+        self, method: str, arguments: Mapping[int, tuple[Any, ...]], num_returns: int = 1
+    ) -> dict[int, Any]:
+        """Call a method on those of the ranks that are there."""
+        found: dict[int, Any] = {}
+        for number, group in self.members.items():
+            own = self.ranks_of(number)
+            given = {rank - own.start: arguments[rank] for rank in own if rank in arguments}
+            sent = group.send(method, given, num_returns)
+            found |= {own.start + rank: reference for rank, reference in sent.items()}
+        return dict(sorted(found.items()))
+
+    def start(self, method: str, argument: Any = None) -> dict[int, Any]:
+        """Call a method on all ranks that are there, with one argument."""
+        return self.send(method, dict.fromkeys(self.present, (argument,)))
+
+    def call(self, method: str, argument: Any = None) -> list[Any]:
+        """Call a method on all ranks that are there, wait, and return what they return."""
+        return list(fetched(self.start(method, argument)).values())
+
+    def stop(self) -> None:
+        """End all workers and free their places."""
+        for number in [*self.members, *self.starting]:
+            self.remove(number)
+
+    def end(self) -> None:
+        """Kill all workers."""
+        for group in [*self.members.values(), *self.starting.values()]:
+            group.end()

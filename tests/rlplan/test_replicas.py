@@ -1,0 +1,50 @@
+"""Schedules of replicas that come and go: what a command line says, and what is wanted when."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlplan.errors import FileError
+from rlplan.replicas import ReplicaSchedule, read_schedule
+
+
+def test_a_number_alone_stays():
+    schedule = read_schedule("2")
+    assert [schedule.at(iteration) for iteration in (0, 1, 1000)] == [2, 2, 2]
+
+
+def test_first_iterations_with_numbers_hold_until_the_next_one():
+    schedule = read_schedule("0:1, 40:3,60:2")
+    assert [schedule.at(iteration) for iteration in (0, 39, 40, 59, 60, 99)] == [1, 1, 3, 3, 2, 2]
+    assert schedule.most == 3
+    assert schedule.shares(100) == {1: 40, 3: 20, 2: 40}
+    assert schedule.shares(50) == {1: 40, 3: 10}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("", "is no schedule"),
+        ("two", "is no schedule"),
+        ("0:1:2", "is no schedule"),
+        ("0:-1", "is no schedule"),
+        ("5:1", "at first"),
+        ("0:1,5:2,5:3", "go forward"),
+        ("0:1,2", "go forward"),
+        ("0:1,5:0", "leaves nothing"),
+    ],
+)
+def test_what_is_no_schedule_is_refused_with_its_form(words, said):
+    with pytest.raises(FileError, match=said):
+        read_schedule(words)
+
+
+@given(
+    st.lists(st.integers(1, 50), unique=True, max_size=5).map(sorted),
+    st.lists(st.integers(1, 9), min_size=6, max_size=6),
+    st.integers(0, 80),
+)
+def test_shares_count_every_iteration_once(firsts, counts, iterations):
+    schedule = ReplicaSchedule(counts=tuple(zip([0, *firsts], counts, strict=False)))
+    wanted = [schedule.at(iteration) for iteration in range(iterations)]
+    assert schedule.shares(iterations) == {each: wanted.count(each) for each in set(wanted)}
