@@ -16,12 +16,12 @@ from functools import partial
 from pathlib import Path
 
 from rlplan.files.frozen import FrozenDict
+from rlplan.fingerprint import read_fingerprint
 from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.answers.completion import load_plan
 from rlplan.profiles.catalog import load_engine, load_model, resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.sheets import read_fingerprint
 from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.generating import Steps, clock_of, limits_of, replica_of, steps_in
 from rlplan.simulator.generation.playing import generate

@@ -37,11 +37,11 @@ from rlplan.executor.workers.cluster.looking import check_reached
 from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
+from rlplan.fingerprint import read_fingerprint
 from rlplan.plan import Plan
 from rlplan.replicas import GENERATE, ReplicaSchedule
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
-from rlplan.sheets import read_fingerprint
 from rlplan.trace import Trace, sorted_spans
 
 

@@ -30,6 +30,7 @@ from rlplan.planner.answers.best_plans import (
 )
 from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
+from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.configs.writing.exporting import exported
@@ -434,12 +435,17 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
 def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:
     """Return a job with what a trainer of a framework does in an arrangement, whatever the job says.
 
-    That is what no key tells, as the framework's plug-in has it (`as_run` of its `writing`, where there is one).
+    That is what no key tells, as the framework's plug-in has it (`as_run` of its `writing`, where there is one). Matrices of
+    adapters are units of their own under FSDP 1 alone, which is for frameworks whose `writing` says so (`WRAPS_ADAPTERS`).
 
     Args:
         name: The trainer's, in the sheet of keys.
     """
-    own = getattr(load_part(sheet.name, "writing"), "as_run", None)
+    writing = load_part(sheet.name, "writing")
+    if job.trainers and not getattr(writing, "WRAPS_ADAPTERS", False):
+        given = {role: replace(each, adapters_apart=False) for role, each in job.trainers.items()}
+        job = replace(job, trainers=unusual(given))
+    own = getattr(writing, "as_run", None)
     return job if own is None else own(job, sheet, name, way)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from rlplan.errors import FileError, UnknownNameError, UserError
 from rlplan.files.frozen import FrozenDict
+from rlplan.fingerprint import fingerprint_digest, matches, read_fingerprint, usable_cores
 from rlplan.job import Job, NodeGroup
 from rlplan.probing import ModelPass
 from rlplan.profiles.probes import load_probe
@@ -27,12 +28,6 @@ from rlplan.profiles.probes.bench.session import (
 )
 from rlplan.profiles.sheets import load_model
 from rlplan.profiles.tables.table import TABLES, model_pass_keys, read_profile
-from rlplan.sheets import (
-    fingerprint_digest,
-    matches,
-    read_fingerprint,
-    usable_cores,
-)
 from rlplan.workload import Workload
 from tests.cases import only
 

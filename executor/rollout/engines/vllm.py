@@ -23,8 +23,8 @@ from vllm.distributed.parallel_state import get_tp_group
 from vllm.v1.executor.uniproc_executor import ExecutorWithExternalLauncher
 
 from rlplan.executor.model.building import causal_lm_class, model_config, published_name
+from rlplan.fingerprint import memory_bytes
 from rlplan.parts import cache_bytes_per_token
-from rlplan.sheets import memory_bytes
 
 # Read by vLLM when it is imported: it stays in this process, asks no network and binds no cores.
 os.environ |= {

@@ -24,8 +24,8 @@ from rlplan.executor.workers.cluster.nodes import RayNode
 from rlplan.executor.workers.pools import fetched
 from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
+from rlplan.fingerprint import read_fingerprint
 from rlplan.job import Job
-from rlplan.sheets import read_fingerprint
 
 LIBRARIES = ("rlplan", "ray", "torch", "transformers", "safetensors", "vllm")
 # Of larger files their length is compared: weights of a model are of gigabytes.

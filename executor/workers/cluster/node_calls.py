@@ -19,7 +19,7 @@ from rlplan.executor.workers.processes.joined_ray import joined_ray
 from rlplan.executor.workers.protocols import registered
 from rlplan.executor.workers.worker import Worker
 from rlplan.files.frozen import FrozenDict
-from rlplan.sheets import matches
+from rlplan.fingerprint import matches
 
 # What has to be the same for the measurements of one node to stand for another's.
 ALIKE = ("python", "ray", "torch")

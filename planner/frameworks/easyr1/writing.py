@@ -1,18 +1,25 @@
 """EasyR1: a launch script with one override a line, over the defaults of its dataclasses."""
 
+from dataclasses import replace
 from typing import Final
 
-from rlplan.job import Role
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, Role, TrainerOptions
 from rlplan.plan import USUAL_MODE, TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
+from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import Export, Variable, launch_script, states_leaving
 from rlplan.planner.frameworks.easyr1.reading import OPTIMIZERS
+from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
 
 START: Final = "python3 -m verl.trainer.main"
 MODELS: Final[tuple[Role, ...]] = ("actor", "critic")
+# Each matrix of an adapter is gathered by itself.
+WRAPS_ADAPTERS: Final = True
 # A key of its first version alone.
 ENTROPY: Final = "worker.actor.entropy_coeff"
 DATA: Final = {
@@ -26,6 +33,15 @@ DATA: Final = {
 REWARD: Final = Variable(
     name="REWARD_FUNCTION", default=None, meaning="reward function, as FILE.py:FUNCTION"
 )
+
+
+def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:  # noqa: ARG001 -- as other plug-ins have it
+    """Return a job as its trainer runs it: frozen weights beside an adapter are in bf16, and its matrices units of their own."""
+    given = job.trainers or FrozenDict[Role, TrainerOptions]()
+    if job.adapter("actor") is None:
+        return job
+    actor = replace(job.trainer("actor"), weights="bf16", adapters_apart=True)
+    return replace(job, trainers=unusual({**given, "actor": actor}))
 
 
 def write(export: Export) -> str:

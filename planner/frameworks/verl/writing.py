@@ -24,6 +24,8 @@ ROLLOUT, REWARD = "actor_rollout_ref.rollout", "reward.reward_model"
 TRAINER: Final = "python3 -m verl.trainer.main_ppo"
 ONE_STEP_OFF: Final = "python3 -m verl.experimental.one_step_off_policy.main_ppo"
 FULLY_ASYNC: Final = "python3 -m verl.experimental.fully_async_policy.fully_async_main"
+# Its first FSDP gathers each matrix of an adapter by itself.
+WRAPS_ADAPTERS: Final = True
 # Prompts of a whole training: fully asynchronous trainers want a number, which no plan has.
 ROLLOUT_STEPS: Final = Variable(
     name="TOTAL_ROLLOUT_STEPS", default="100000", meaning="prompts of the whole training"
@@ -210,6 +212,8 @@ def _role(export: Export, role: Role) -> None:
 
 def _options(export: Export, role: Role, options: TrainerOptions) -> None:
     """Write how a role's trainer keeps its states and makes its logits, where that is unusual."""
+    if options.adapters_apart:  # by the first version of FSDP
+        export.values[f"{export.sheet.roles[role]}.strategy"] = "fsdp"
     if options.weights is not None:
         export.put_size(role, "model_dtype", options.weights)
     if options.host_states or (
@@ -219,9 +223,13 @@ def _options(export: Export, role: Role, options: TrainerOptions) -> None:
     if options.host_optimizer:
         export.put_size(role, "cpu_optimizer", True)
         export.put_size(role, "host_fraction", options.host_optimizer)
+    if role == "actor":
+        _logits(export, options)
+
+
+def _logits(export: Export, options: TrainerOptions) -> None:
+    """Write how the actor's log-probabilities and entropies are made, where that is unusual."""
     way = options.logits or ""
-    if role != "actor" or not way:
-        return
     if way == "fused":
         export.put("fuses_head", True)
     if way.startswith("entropy") and not export.losses["entropy_coefficient"]:

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from rlplan.errors import FileError, UserError
+from rlplan.fingerprint import fingerprint_digest, matches, read_fingerprint
 from rlplan.job import Job
 from rlplan.models import WIDE
 from rlplan.probing import GENERATION_PASSES, ModelPass, PassName, PassRunner
@@ -38,7 +39,6 @@ from rlplan.profiles.probes.bench.contract import (
 from rlplan.profiles.probes.bench.processes import DeviceProcesses, counted
 from rlplan.profiles.sheets import load_model, sheet_of
 from rlplan.profiles.tables.table import HEADER_FILE, Profile, new_profile, read_profile
-from rlplan.sheets import fingerprint_digest, matches, read_fingerprint
 from rlplan.units import KIB, MIB
 
 

@@ -138,7 +138,7 @@ def test_the_defaults_of_megatron_take_its_trainer(script):
     assert found.job.framework == "verl-megatron"
     plain = script("python3 -m verl.trainer.main_ppo --config-name=ppo_megatron_trainer data.train_batch_size=256 "
                    "actor_rollout_ref.model.path=Qwen/Qwen3-8B", {})  # fmt: skip
-    assert plain.job.framework == "verl-megatron"
+    assert plain.job.framework == "verl-megatron-0.7"
 
 
 def test_what_is_taken_away_is_as_verl_has_it(script):
