@@ -413,6 +413,7 @@ class PlacementSearch:
         """Find a good plan, if any fits at all."""
         if math.isinf(self.least_value):
             return
+        parts: list[list[ShareRows]] = []
         for places in (self.bounds.promising(QUICK_PLACES), self.bounds.places):
             parts = self._parts(self.space.pools.quick, places)
             queue = self._queue(parts, math.inf, QUICK_WAYS)

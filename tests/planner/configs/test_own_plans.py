@@ -48,12 +48,12 @@ def read(row):
     words = row["arguments"].split()
     options = dict(zip(words[::2], words[1::2], strict=True)) if len(words) % 2 == 0 else {}
     try:
-        lengths = {
-            name.removeprefix("--").replace("-", "_"): float(options[name])
-            for name in ("--mean-response", "--mean-prompt")
-            if name in options
-        }
-        given = GivenOptions(gpu=options.get("--gpu", "h100"), **lengths)
+        response, prompt = map(options.get, ("--mean-response", "--mean-prompt"))
+        given = GivenOptions(
+            gpu=options.get("--gpu", "h100"),
+            mean_response=None if response is None else float(response),
+            mean_prompt=None if prompt is None else float(prompt),
+        )
         script = configured(CASES / row["case"] / row["file"], given)
         assert script is not None
         return script, *script.plan()
