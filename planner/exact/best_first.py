@@ -421,7 +421,9 @@ class PlacementSearch:
                 queue.try_some(parts, QUICK_PLAYS)
             if self.found.plan is not None:
                 return
-        if self._straddling:  # what they beat where pools stand at their best may be all that fits
+        if self._straddling and self._are_few(
+            parts
+        ):  # what they beat where pools stand at their best may be all that fits
             queue = self._queue(parts, math.inf, QUICK_WAYS, by_share=True)
             if queue is not None:
                 queue.try_some(parts, QUICK_PLAYS)
@@ -453,11 +455,15 @@ class PlacementSearch:
             return math.inf
         if self.schedule.streams or budget.is_spent(0):
             return self.straddled_bound
-        sizes = [sum(len(rows) for _, _, rows in parts[index]) for index in self.bounds.others]
-        if math.prod(sizes) > MOST_BY_SHARE:
+        if not self._are_few(parts):
             return self.straddled_bound
         queue = self._queue(parts, cutoff, by_share=True)
         return queue.run(parts, cutoff, budget) if queue else math.inf
+
+    def _are_few(self, parts: list[list[ShareRows]]) -> bool:
+        """Tell whether all choices for the sets beside the generating one can be held apart by their shares."""
+        sizes = [sum(len(rows) for _, _, rows in parts[index]) for index in self.bounds.others]
+        return math.prod(sizes) <= MOST_BY_SHARE
 
     def _parts(self, rows_of: RowsOf, places: Sequence[list[Place]]) -> list[list[ShareRows]]:
         """Return for each set where it may be with its rows."""

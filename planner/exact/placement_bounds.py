@@ -504,9 +504,8 @@ class PlacementBounds:
         picks = np.stack([places, own_rows], axis=1)[:, None]
         own = seconds.sum(axis=1)[:, None]
         stages = np.column_stack([*self._stages(seconds[:, 0] + arrival, seconds[:, 1]), sender])
-        apart = (
-            own if self.schedule.streams else np.zeros_like(own)
-        )  # what fits nowhere takes for ever
+        # What fits nowhere takes for ever, and no time of it is no number.
+        apart = own if self.schedule.streams else np.zeros_like(own)
         return OtherPools(used, stages, apart, own * rates, sending, picks)
 
     def _stages(self, prepare: Floats, train: Floats) -> tuple[Floats, Floats]:
