@@ -102,7 +102,8 @@ class NeighbourDraws:
         """Return the plan that a state stands for."""
         pools: list[ResourcePool] = []
         pool_of: dict[PlacedModel, str] = {}
-        for number, index in enumerate(packing_order([share for share, _ in state.pools])):
+        shares = [share for share, _ in state.pools]
+        for number, index in enumerate(packing_order(self.job, shares)):
             share, members = state.pools[index]
             roles = tuple(dict.fromkeys(_role(member) for member in members))
             device = self.job.cluster[share.group].gpu

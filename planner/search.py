@@ -67,8 +67,8 @@ def check_searched(job: Job, file: str = "job", modes: Sequence[Mode] = ()) -> N
         modes: Those in which alone it may run; none given: all.
 
     Raises:
-        FileError: The job has replicas that read prompts alone, begins more episodes than it learns from, or more samples of a prompt or texts at hand though its
-            responses are to stream.
+        FileError: The job has replicas that read prompts alone, begins more episodes than it learns from, or more samples of
+            a prompt or texts at hand though its responses are to stream.
     """
     if job.prefill is not None:
         words = "is forecast for a plan at hand (rlplan simulate, rlplan check), and not searched"

@@ -86,9 +86,10 @@ class PlugIns(Generic[T]):
         """Return the module of every name; a folder is listed once."""
         folders = tuple(self._path)
         if folders not in self._listed:
-            found = self._listed[folders] = {}
+            found: dict[str, str] = {}
             for module in pkgutil.iter_modules(folders):
                 dashed = _BETWEEN_FIGURES.sub(".", module.name).replace("_", "-")
                 if not module.ispkg:
                     found[dashed if self._dashes else module.name] = module.name
+            self._listed[folders] = found  # once it is whole: other threads look names up meanwhile
         return self._listed[folders]

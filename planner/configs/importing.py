@@ -545,7 +545,7 @@ def imported_run(
         job,
         speculation=speculation_of(settings),
         kv_offload=offload,
-        prefill=prefill_of(settings, run),
+        prefill=prefill_of(settings, run, offloads=offload is not None),
     )
     resolved = _resolved(job, settings, run)
     keys = with_turns_said(keys_of(settings)) if environments else keys_of(settings)

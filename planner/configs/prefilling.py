@@ -14,11 +14,15 @@ from rlplan.planner.configs.run import Run
 
 SWITCH: Final = "prefills_apart"
 NAMES: Final = (SWITCH, "prefillers", "prefill_each", "decode_each", "decode_tp")
-NOT_COUNTED: Final = "engines that only read prompts, which are forecast where whole batches are handed on, with one layout for all"
+NOT_COUNTED: Final = "engines that only read prompts, which are forecast where whole batches are handed on, with one layout for all and no cache in host memory"
 
 
-def prefill_of(settings: Settings, run: Run) -> PrefillApart | None:
-    """Return how many replicas read prompts alone; None where none does, or where that is not forecast, which is said."""
+def prefill_of(settings: Settings, run: Run, *, offloads: bool) -> PrefillApart | None:
+    """Return how many replicas read prompts alone; None where none does, or where that is not forecast, which is said.
+
+    Args:
+        offloads: Whether host memory keeps blocks of the engine's cache, which is forecast where all replicas do both.
+    """
     known = [name for name in NAMES if name in settings.sheet.settings]
     if not known or (SWITCH in known and not settings.on(SWITCH)):
         return None
@@ -28,7 +32,7 @@ def prefill_of(settings: Settings, run: Run) -> PrefillApart | None:
     replicas = pool.gpus // (run.generate.tp * run.generate.pp)
     reading = _reading(settings, run, replicas, known)
     whole = not FLOWS[run.mode].by_sample and run.work.over_provisioning == 1
-    if whole and 0 < reading < replicas:
+    if whole and not offloads and 0 < reading < replicas:
         return PrefillApart(replicas=reading)
     for name in known:
         settings.leave_out(name, NOT_COUNTED)

@@ -92,6 +92,7 @@ class PlacementEvaluator(Protocol):
     space: Space
     bounds: PlacementBounds
     found: Incumbent
+    straddled_bound: float
 
     def simulated(self, choice: Choice) -> Simulated:
         """Simulate a choice's plan, remember it if it is the best, and return what it is worth."""
@@ -100,6 +101,9 @@ class PlacementEvaluator(Protocol):
         self, allocation: tuple[Share, ...], sites: tuple[Site, ...], cutoff: float
     ) -> float:
         """Search an allocation some of whose pools straddle nodes; return what it cannot beat."""
+
+    def is_in_vain(self, allocation: tuple[Share, ...]) -> bool:
+        """Tell whether an allocation some of whose pools straddle nodes was searched, and nothing fits there."""
 
 
 class BestFirst:
@@ -111,8 +115,10 @@ class BestFirst:
         candidates: Candidates,
         others: OtherPools,
         cutoff: float,
+        *,
+        by_share: bool = False,
     ) -> None:
-        self.search, self.candidates = search, candidates
+        self.search, self.candidates, self.by_share = search, candidates, by_share
         self.others = {
             share: self._fitting(share, others)
             for share in dict.fromkeys(way.share for way in candidates.ways)
@@ -177,26 +183,49 @@ class BestFirst:
     def try_some(self, parts: list[list[ShareRows]], plays: int) -> None:
         """Play the most promising candidates' generation, and simulate the best of them.
 
+        Where pools straddle nodes on which nothing of theirs fits, those follow that stand otherwise.
+
         Args:
-            plays: Generations that are looked at, whether other placements played them before or
+            plays: Generations that are looked at at a time, whether other placements played them before or
                 not: what is found depends on this placement alone.
         """
+        goes_on = True
+        while goes_on:
+            goes_on = False
+            for place in self._promising(plays, parts):
+                for bound, _, choice in self._leaves(place, parts):
+                    if not math.isfinite(bound):
+                        break
+                    if self.search.is_in_vain(choice.allocation):
+                        continue
+                    orders = choice.schedule.flow.overlaps
+                    self._evaluated(choice, bound, math.inf, tries_orders=orders)
+                    if self.search.found.choice is not None:
+                        return
+                    goes_on = goes_on or self.search.is_in_vain(choice.allocation)
+
+    def _promising(self, plays: int, parts: list[list[ShareRows]]) -> list[int]:
+        """Return candidates whose generation was played, those of the least bounds, of the next ones that may fit somewhere."""
         played: list[tuple[float, float, int]] = []
         looked_at: set[Hashable] = set()
         while self._heap and len(looked_at) < plays:
             bound, rank, place = heapq.heappop(self._heap)
             if played and bound >= min(played)[0]:
+                heapq.heappush(self._heap, (bound, rank, place))
                 break
+            if self._is_in_vain(place, parts):
+                continue
             looked_at.add(self.candidates.play(place, self.search.space))
             some = self.others[self._way(place).share]
             played.append((float(self._bounds(np.array([place]), some).min()), rank, place))
-        for _, _, place in sorted(played):
-            for bound, _, choice in self._leaves(place, parts):
-                if not math.isfinite(bound):
-                    break
-                self._evaluated(choice, bound, math.inf, tries_orders=choice.schedule.flow.overlaps)
-                if self.search.found.choice is not None:
-                    return
+        return [place for _, _, place in sorted(played)]
+
+    def _is_in_vain(self, place: int, parts: list[list[ShareRows]]) -> bool:
+        """Tell whether all choices of a candidate are known to straddle nodes on which nothing of theirs fits."""
+        for bound, _, choice in self._leaves(place, parts):
+            if not self.search.is_in_vain(choice.allocation):
+                return not math.isfinite(bound)
+        return True
 
     @property
     def _streams(self) -> bool:
@@ -229,6 +258,7 @@ class BestFirst:
         if sites is None:
             return math.inf
         if self.search.bounds.given is None and sites != tuple(map(space.site, choice.allocation)):
+            self.search.straddled_bound = min(self.search.straddled_bound, leaf_bound)
             return self.search.straddling(choice.allocation, sites, cutoff)
         simulated = self.search.simulated(choice)
         value = simulated.value
@@ -262,7 +292,7 @@ class BestFirst:
         used = others.used + self.search.bounds.used(share)
         fits = np.flatnonzero(np.all(used <= space.limits, axis=1))
         some = others.rows(fits)
-        if not space.score.counts_only_seconds:
+        if self.by_share or not space.score.counts_only_seconds:
             return some
         seconds = np.concatenate([some.stages, some.own], axis=1)
         order = np.lexsort((some.used.sum(axis=1), *seconds.T[::-1]))
@@ -294,7 +324,7 @@ class BestFirst:
         bounds = self._bounds(np.array([place]), some)[0]
         last, gpus = None, some.used.sum(axis=1)
         slowest = some.stages[:, :2].sum(axis=1) if self._streams else gpus
-        each_counts = self._speaks_of_more_work
+        each_counts = self._speaks_of_more_work or self.by_share
         work = np.concatenate([some.stages, some.own], axis=1)
         for row in np.lexsort((gpus, some.own.sum(axis=1), slowest, bounds)):
             if bounds[row] == last and not each_counts:
@@ -336,6 +366,8 @@ COLLECTED_SIMULATIONS = 16
 
 # Generations that are looked at for a placement's first plan.
 QUICK_PLAYS = 10
+# Arrays of more choices for the sets beside the generating one are not made to hold them apart by their shares.
+MOST_BY_SHARE = 10**6
 
 # Places of the generating set on which a first plan is looked for, each with the best of the others'.
 QUICK_PLACES = 2
@@ -372,6 +404,8 @@ class PlacementSearch:
         self.space, self.placement, self.schedule = space, placement, schedule
         self.deadline, self.found = deadline, Incumbent()
         self._straddling: dict[tuple[Share, ...], PlacementSearch] = {}
+        # The least bound of choices that proved to straddle nodes, where their pools stand at their best.
+        self.straddled_bound = math.inf
         self._streamed: list[tuple[Choice, Simulated]] = []  # thousands of responses each
         self.found.bound = self.least_value = self.bounds.least_value
 
@@ -379,6 +413,7 @@ class PlacementSearch:
         """Find a good plan, if any fits at all."""
         if math.isinf(self.least_value):
             return
+        parts: list[list[ShareRows]] = []
         for places in (self.bounds.promising(QUICK_PLACES), self.bounds.places):
             parts = self._parts(self.space.pools.quick, places)
             queue = self._queue(parts, math.inf, QUICK_WAYS)
@@ -386,6 +421,12 @@ class PlacementSearch:
                 queue.try_some(parts, QUICK_PLAYS)
             if self.found.plan is not None:
                 return
+        if self._straddling and self._are_few(
+            parts
+        ):  # what they beat where pools stand at their best may be all that fits
+            queue = self._queue(parts, math.inf, QUICK_WAYS, by_share=True)
+            if queue is not None:
+                queue.try_some(parts, QUICK_PLAYS)
 
     def exact(self, cutoff: float, budget: SearchBudget) -> None:
         """Find the best of all plans of a lower value than `cutoff`, or show that there is none."""
@@ -400,7 +441,29 @@ class PlacementSearch:
         parts = self._parts(rows, self.bounds.places)
         queue = self._queue(parts, cutoff)
         bound = queue.run(parts, cutoff, budget) if queue else math.inf
+        bound = min(bound, self._beaten_bound(parts, min(cutoff, self.found.value), budget))
         self.found.bound = max(self.found.bound, min(bound, cutoff, self.found.value))
+
+    def _beaten_bound(
+        self, parts: list[list[ShareRows]], cutoff: float, budget: SearchBudget
+    ) -> float:
+        """Search what was left out for choices that proved to straddle nodes; return what it cannot beat.
+
+        Choices are compared where their pools stand at their best. What a straddling one beats there may be better in truth.
+        """
+        if self.straddled_bound >= cutoff * (1 - budget.gap):
+            return math.inf
+        if self.schedule.streams or budget.is_spent(0):
+            return self.straddled_bound
+        if not self._are_few(parts):
+            return self.straddled_bound
+        queue = self._queue(parts, cutoff, by_share=True)
+        return queue.run(parts, cutoff, budget) if queue else math.inf
+
+    def _are_few(self, parts: list[list[ShareRows]]) -> bool:
+        """Tell whether all choices for the sets beside the generating one can be held apart by their shares."""
+        sizes = [sum(len(rows) for _, _, rows in parts[index]) for index in self.bounds.others]
+        return math.prod(sizes) <= MOST_BY_SHARE
 
     def _parts(self, rows_of: RowsOf, places: Sequence[list[Place]]) -> list[list[ShareRows]]:
         """Return for each set where it may be with its rows."""
@@ -409,7 +472,9 @@ class PlacementSearch:
             for members, own in zip(self.placement, places, strict=True)
         ]
 
-    def _other_pools(self, parts: list[list[ShareRows]], cutoff: float) -> OtherPools:
+    def _other_pools(
+        self, parts: list[list[ShareRows]], cutoff: float, *, by_share: bool = False
+    ) -> OtherPools:
         """Return how the other sets can share what is left, as far as it can be worth something."""
         bounds, score = self.bounds, self.space.score
         others = empty(score, 1, 0)
@@ -424,15 +489,22 @@ class PlacementSearch:
                 [len(each) for each in every],
             )
             first = bounds.least_generation
-            others = joined(others, right, self.space.limits, first, within, score)
+            others = joined(
+                others, right, self.space.limits, first, within, score, by_share=by_share
+            )
         self.space.tally.consider("arrangements of pools", len(others))
         return others
 
     def _queue(
-        self, parts: list[list[ShareRows]], cutoff: float, most_ways: float = math.inf
+        self,
+        parts: list[list[ShareRows]],
+        cutoff: float,
+        most_ways: float = math.inf,
+        *,
+        by_share: bool = False,
     ) -> BestFirst | None:
         """Return the candidates of a lower value than `cutoff` by their bounds; None if there are none."""
-        others = self._other_pools(parts, cutoff)
+        others = self._other_pools(parts, cutoff, by_share=by_share)
         own = parts[self.bounds.generating]
         within = cutoff / self.bounds.least_factor
         limits = [self._most_seconds(within, site, rows) for _, site, rows in own]
@@ -440,7 +512,7 @@ class PlacementSearch:
         self.space.tally.consider("ways to generate", len(candidates))
         if not len(candidates) or not len(others):
             return None
-        return BestFirst(self, candidates, others, cutoff)
+        return BestFirst(self, candidates, others, cutoff, by_share=by_share)
 
     def _most_seconds(self, cutoff: float, site: Site, rows: PoolRows) -> float:
         """Return the seconds that one of the generating pool's rows may take, generation included."""
@@ -505,3 +577,8 @@ class PlacementSearch:
                 self.found.forecast = search.found.forecast
                 self.found.value = search.found.value
         return self._straddling[allocation].found.bound
+
+    def is_in_vain(self, allocation: tuple[Share, ...]) -> bool:
+        """Tell whether an allocation some of whose pools straddle nodes was searched, and nothing fits there."""
+        known = self._straddling.get(allocation)
+        return known is not None and known.found.plan is None and math.isinf(known.found.bound)

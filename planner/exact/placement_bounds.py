@@ -82,6 +82,8 @@ def joined(
     least_generation_seconds: float,
     cutoff: float,
     score: Score,
+    *,
+    by_share: bool = False,
 ) -> OtherPools:
     """Return the choices for both sides' sets that can still be worth something.
 
@@ -89,6 +91,8 @@ def joined(
         limits: GPUs of each device that they may take together.
         least_generation_seconds: No iteration generates faster.
         cutoff: Values that are no less are of no use.
+        by_share: Whether choices on other shares are kept beside those that beat them where pools stand at their best, since
+            pools that really straddle nodes may be slower.
     """
     first = np.repeat(np.arange(len(left)), len(right))
     second = np.tile(np.arange(len(right)), len(left))
@@ -104,6 +108,9 @@ def joined(
     keys = [used[kept], stages[kept], own[kept], work[kept], sending[kept]]
     if score.workers is not None and score.workers.least < score.workers.most:
         keys.append(-score.workers.gaining(used[kept]))  # more GPUs come with more workers
+    if by_share:
+        where = np.concatenate([left.picks[first[kept]], right.picks[second[kept]]], axis=1)[..., 0]
+        keys += [where, -where]  # none beats what has another place
     kept = kept[front_rows(np.concatenate(keys, axis=1))]
     picks = np.concatenate([left.picks[first[kept]], right.picks[second[kept]]], axis=1)
     return OtherPools(used[kept], stages[kept], own[kept], work[kept], sending[kept], picks)
@@ -489,7 +496,7 @@ class PlacementBounds:
         score, sends = self.space.score, ACTOR in members
         sender = seconds if sends and self.schedule.flow.overlaps else np.zeros_like(seconds)
         if self.schedule.streams:
-            sender = seconds * (0.0, 1.0)
+            sender = np.column_stack([np.zeros(len(seconds)), seconds[:, 1]])
         rates = score.computing[device] * gpus[:, None]
         sending: Floats = score.moving[device] * (gpus[:, None] * float(sends))
         rows = [np.arange(count) for count in counts]
@@ -497,7 +504,8 @@ class PlacementBounds:
         picks = np.stack([places, own_rows], axis=1)[:, None]
         own = seconds.sum(axis=1)[:, None]
         stages = np.column_stack([*self._stages(seconds[:, 0] + arrival, seconds[:, 1]), sender])
-        apart = own * self.schedule.streams
+        # What fits nowhere takes for ever, and no time of it is no number.
+        apart = own if self.schedule.streams else np.zeros_like(own)
         return OtherPools(used, stages, apart, own * rates, sending, picks)
 
     def _stages(self, prepare: Floats, train: Floats) -> tuple[Floats, Floats]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 from rlplan.job import Job, NodeGroup
-from rlplan.simulator.placed import Site, site_at
+from rlplan.simulator.placed import Site, pieces_at, site_at
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,21 +88,50 @@ def ideal_site(job: Job, share: Share) -> Site:
     )
 
 
-def packing_order(allocation: Sequence[Share]) -> tuple[int, ...]:
-    """Return the order in which pools take GPUs: by device, then the largest first.
+def packing_order(job: Job, allocation: Sequence[Share]) -> tuple[int, ...]:
+    """Return the order in which pools take GPUs: by device, the largest first, or so that fewer of them straddle nodes.
 
-    From the largest to the smallest, pools that fit into a node do not straddle two.
+    No GPU is left out for a pool's sake: where all that are left straddle nodes, the largest comes first.
     """
-    return tuple(
-        sorted(range(len(allocation)), key=lambda i: (allocation[i].group, -allocation[i].gpus, i))
-    )
+    order: list[int] = []
+    for group in sorted({share.group for share in allocation}):
+        here = [index for index, share in enumerate(allocation) if share.group == group]
+        sizes = [allocation[index].gpus for index in here]
+        order += [here[place] for place in _packed(job, job.cluster[group].gpu, sizes)]
+    return tuple(order)
+
+
+def _packed(job: Job, device: str, sizes: Sequence[int]) -> Sequence[int]:
+    """Return the order in which pools of such sizes take GPUs of a device."""
+    most = max(group.linked_gpus for group in job.cluster if group.gpu == device)
+
+    def straddles(place: int, first: int) -> bool:
+        """Tell whether a pool touches more nodes, or domains of nodes on one link, than its size asks for."""
+        return len(pieces_at(job, device, first, sizes[place])) > -(-sizes[place] // most)
+
+    def straddling(order: Sequence[int]) -> int:
+        firsts = accumulate((sizes[place] for place in order), initial=0)
+        return sum(map(straddles, order, firsts))
+
+    by_size = sorted(range(len(sizes)), key=lambda place: -sizes[place])
+    if not straddling(by_size):
+        return by_size
+    filling: list[int] = []
+    waiting, first = list(by_size), 0
+    while waiting:
+        whole = (place for place in waiting if not straddles(place, first))
+        chosen = next(whole, waiting[0])
+        waiting.remove(chosen)
+        filling.append(chosen)
+        first += sizes[chosen]
+    return min(by_size, filling, key=straddling)
 
 
 def sites_for(job: Job, allocation: Sequence[Share]) -> tuple[Site, ...] | None:
     """Return the sites of pools that take GPUs one after another; None if a device has too few."""
     taken: dict[str, int] = {}
     sites: dict[int, Site] = {}
-    for index in packing_order(allocation):
+    for index in packing_order(job, allocation):
         share = allocation[index]
         device = job.cluster[share.group].gpu
         site = site_at(job, device, taken.get(device, 0), share.gpus)

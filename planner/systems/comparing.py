@@ -13,6 +13,7 @@ from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import BY_SAMPLE_MODE, ENDLESS_MODE
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
+from rlplan.planner.search import check_searched
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
 from rlplan.planner.systems.system_plans import best_searched
 from rlplan.profiles.facts import Facts
@@ -32,16 +33,20 @@ def compare_systems(
     names: Sequence[str] | None = None,
     *,
     progress: Progress | None = None,
+    file: str = "job",
 ) -> SystemsComparison:
     """Return the best plan of each system for a resolved job, and ours.
 
     Args:
         names: Systems and frameworks in the order wanted; None is all systems.
         progress: Called with (done, total, system) before each.
+        file: What to call the job in messages.
 
     Raises:
         UnknownNameError: There is no system or framework of a name.
+        FileError: No search takes the job (`check_searched`).
     """
+    check_searched(job, file)
     wanted = list(dict.fromkeys(baseline_names() if names is None else map(known_system, names)))
     found: list[SystemForecast] = []
     for done, name in enumerate(wanted):

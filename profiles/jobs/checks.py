@@ -654,10 +654,16 @@ def check_prefill(job: Job, place: JobPlace) -> None:
     """Check that what replicas do that read prompts alone is simulated for a job.
 
     Raises:
-        FileError: Environments run in the process that generates, or more is begun than is learnt from.
+        FileError: Environments run in the process that generates, host memory keeps blocks of the cache, or more is begun
+            than is learnt from.
     """
     if job.prefill is None:
         return
+    if (
+        job.kv_offload is not None
+    ):  # replicas that write keep nothing, and what those that read off-load is not played
+        problem = "is not simulated where host memory keeps blocks of the cache (kv_offload)"
+        raise place.error("prefill", problem, allowed="one of the two")
     if any(each.inference == "inline" for each in job.workload.environments):
         problem = "is not simulated where episodes are played one by one (inference: inline)"
         raise place.error("prefill", problem, allowed="none")

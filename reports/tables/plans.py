@@ -373,6 +373,14 @@ def step_lines(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> tupl
         f"rate: {each:,.0f} tokens/s/GPU on {devices_words(plan)}",
         f"MFU:  {utilised}" if utilised else "",
         f"cost: {show_usd(forecast.cost_usd)} and {show_joules(forecast.energy_joules)} a step",
+        *effect_lines(forecast),
+    )
+    return tuple(line for line in lines if line)
+
+
+def effect_lines(forecast: Forecast) -> tuple[str, ...]:
+    """Return what acts on a step beside its tasks, and what a run has beside its steps, where the job speaks of it."""
+    lines = (
         _goodput_line(forecast),
         lending_line(forecast),
         *spot_lines(forecast),

@@ -271,7 +271,7 @@ def some_replicas_write(given: ModelContext) -> Problem | None:
     if apart is None or dp is None or not given.task.generates or dp > apart.replicas:
         return None
     words = f"leaves no replica to write: {apart.replicas} read prompts alone (prefill.replicas)"
-    return Problem("dp", words, dp, f"more than {apart.replicas}")
+    return Problem("dp", words, dp, f"more than {apart.replicas}, or fewer prefill.replicas")
 
 
 @rule(ModelContext)

@@ -146,7 +146,7 @@ def _compare_systems(
     check_folder("--out", out)
     facts = load_facts(resolved, *facts_from)
     with progress_bar("compare") as progress:
-        found = compare_systems(resolved, facts, names, progress=progress)
+        found = compare_systems(resolved, facts, names, progress=progress, file=str(job))
     page = write_systems_page(out, found, resolved) if out is not None else None
     if as_json:
         echo_json(comparison_document(found))

@@ -56,6 +56,8 @@ class StepForecast:
         interval_seconds: (p10, p90) of a step.
         tokens_per_second: Of the whole plan.
         cost_usd: Of a step.
+        effects: What acts on a step beside its tasks (speculation, replicas that read prompts alone, a cache in host memory,
+            lending, losses of spot nodes), and what a run has beside its steps, as `rlplan simulate` says it.
         reasons: Why it does not fit; the last may name the nearest change that does.
         may_be_off: Where the forecast is least sure.
         assumed: What was assumed where the job says nothing.
@@ -68,6 +70,7 @@ class StepForecast:
     cost_usd: float
     memory: tuple[PoolMemory, ...]
     tasks: tuple[TaskSeconds, ...]
+    effects: tuple[str, ...]
     reasons: tuple[str, ...]
     may_be_off: tuple[str, ...]
     assumed: tuple[str, ...]
@@ -75,6 +78,8 @@ class StepForecast:
 
 def step_forecast(forecast: Forecast) -> StepForecast:
     """Return a forecast as tools answer it."""
+    from rlplan.reports.tables.plans import effect_lines
+
     return StepForecast(
         fits=forecast.feasible,
         step_seconds=forecast.iteration_seconds,
@@ -103,6 +108,7 @@ def step_forecast(forecast: Forecast) -> StepForecast:
             )
             for each in forecast.costs
         ),
+        effects=tuple(line.strip() for line in effect_lines(forecast)),
         reasons=forecast.infeasible_reasons,
         may_be_off=forecast.warnings,
         assumed=forecast.assumptions,

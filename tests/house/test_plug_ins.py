@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import pkgutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -172,3 +173,20 @@ def test_every_transfer_protocol_collects_what_it_distributes(name):
     by_rank = protocol.distribute(positions, given, lambda whole, parts: [whole] * parts)
     assert set(by_rank) <= set(range(positions.ranks))
     assert protocol.collect(positions, by_rank, list) in (given, [given] * 2, [given] * 8)
+
+
+def test_a_folder_that_is_being_listed_has_all_its_names_for_others_meanwhile(monkeypatch):
+    """A page asks for types in several threads at once, and a type of no names cannot be built."""
+    alike = PlugIns[Any](TRANSFERS.package, TRANSFERS._path, kind="transition of weights")
+    listed, seen = pkgutil.iter_modules, []
+
+    def slow(folders):
+        for place, module in enumerate(listed(folders)):
+            if place == 1:
+                monkeypatch.setattr(pkgutil, "iter_modules", listed)
+                seen.append(alike.names())  # as another thread asks, half way
+            yield module
+
+    monkeypatch.setattr(pkgutil, "iter_modules", slow)
+    assert alike.names() == TRANSFERS.names_of_files()
+    assert seen == [TRANSFERS.names_of_files()]

@@ -261,6 +261,17 @@ def test_the_best_plan_is_the_best_of_all_plans_by_every_objective(seed):
         check_space(generator)
 
 
+@pytest.mark.parametrize(
+    "seed", [3, *(pytest.param(seed, marks=pytest.mark.full) for seed in (0, 1, 2, 4, 5))]
+)
+def test_the_best_plan_is_the_best_of_all_plans_where_pools_straddle_nodes(seed):
+    """Pools of two GPUs on two nodes of three: where the second straddles them, no TP of two is possible there."""
+    generator = random.Random(seed)
+    gpu, precision = generator.choice([("cpu", "fp32"), ("a100-80gb-sxm", "bf16")])
+    nodes = NodeGroup(gpu=gpu, gpus_per_node=3, nodes=2, cpu_cores=2, inter_node_gbps=200.0)
+    check_space(generator, most_plans=250, cluster=(nodes,), precision=precision)
+
+
 @some
 @given(small_jobs(), st.sampled_from([2**28, 2**30, 2**40]))
 def test_every_plan_found_is_sound_feasible_and_in_order(job, memory_bytes):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.job import Job, NodeGroup, Role
-from rlplan.planner.placements.allocations import Share, pool_sizes
+from rlplan.planner.placements.allocations import Share, packing_order, pool_sizes
 from rlplan.planner.placements.partitions import placements, show_placement
 from rlplan.planner.placements.strategies import place, strategy_names
 from tests.planner.brute_force import allocations
@@ -98,3 +98,38 @@ def test_no_allocation_takes_more_than_the_cluster_has(nodes, per_node, sets):
     found = list(allocations(cluster, sets))
     assert all(sum(share.gpus for share in shares) <= per_node * nodes for shares in found)
     assert len(set(found)) == len(found)
+
+
+def order_of(sizes, **cluster):
+    shares = [Share(0, size) for size in sizes]
+    return [sizes[index] for index in packing_order(job(*cluster["groups"]), shares)]
+
+
+def test_pools_are_packed_without_straddling_nodes_where_they_can():
+    two = [("cpu", 8, 2)]
+    assert order_of((2, 6, 2, 6), groups=two) == [6, 2, 6, 2]
+    assert order_of((3, 5, 8), groups=two) == [8, 5, 3]
+    # The second of five takes three GPUs of one node and two of the other, whatever comes first.
+    assert order_of((5, 5, 4), groups=two) == [5, 5, 4]
+    # On a node of four and one of eight of the same device.
+    assert order_of((8, 4), groups=[("cpu", 4, 1), ("cpu", 8, 1)]) == [4, 8]
+
+
+@given(st.lists(st.integers(1, 8), min_size=1, max_size=5), st.integers(1, 4))
+def test_packing_has_no_more_pools_that_straddle_nodes_than_from_large_to_small(sizes, nodes):
+    cluster = job(("cpu", 8, nodes + 4))
+    shares = [Share(0, size) for size in sizes]
+
+    def straddling(order):
+        first, found = 0, 0
+        for index in order:
+            found += first // 8 != (first + sizes[index] - 1) // 8
+            first += sizes[index]
+        return found
+
+    order = packing_order(cluster, shares)
+    assert sorted(order) == list(range(len(sizes)))
+    by_size = sorted(range(len(sizes)), key=lambda index: -sizes[index])
+    if straddling(by_size) == 0:
+        assert list(order) == by_size
+    assert straddling(order) <= straddling(by_size)

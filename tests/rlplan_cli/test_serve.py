@@ -231,6 +231,16 @@ def test_a_script_with_changes_is_what_check_says_of_it(
     assert quick["check"]["step"]["step_seconds"] == told["step_seconds"]
 
 
+def test_what_acts_on_a_step_beside_its_tasks_is_said_on_the_page_too(client):
+    rollout = "actor_rollout_ref.rollout"
+    apart = f" {rollout}.disaggregation.enabled=True {rollout}.disaggregation.decode_replicas=1\n"
+    check = answer(client, "answer", script_asked(SCRIPT + apart))["check"]
+    (said,) = check["step"]["effects"]
+    assert said.startswith("prefill apart: ")
+    plain = answer(client, "answer", script_asked(SCRIPT + "\n"))["check"]
+    assert plain["step"]["effects"] == []
+
+
 @pytest.mark.parametrize("handed_on", [pytest.param(True, marks=pytest.mark.full), False])
 def test_a_proposal_that_is_taken_gives_the_step_that_it_promised(client, handed_on):
     slow = "tensor_model_parallel_size=2"

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlplan.errors import CapabilityError, FileError, MissingFactError
-from rlplan.job import PrefillApart
+from rlplan.job import CacheOffload, PrefillApart
 from rlplan.planner.search import search
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import resolve_job
@@ -111,3 +111,7 @@ def test_what_is_not_simulated_is_refused_by_name(tmp_path):
     more = replace(job.workload, over_provisioning=1.5)
     with pytest.raises(FileError, match="more is begun than is learnt from"):
         resolve_job(replace(job, workload=more), tmp_path)
+    played = replace(job.workload, environments=(SANDBOX,))
+    kept = replace(job, workload=played, kv_offload=CacheOffload(cache_ratio=2.0))
+    with pytest.raises(FileError, match=r"prefill: is not simulated where host memory keeps"):
+        resolve_job(kept, tmp_path)

@@ -184,7 +184,7 @@ function notes(answer, take) {
   if (step?.reasons.length) found.push(el("h3", {}, "Why it does not fit"), el("ul", {}, [...step.reasons, ...(check.better.length ? [] : ["no change of up to three settings that was tried makes it fit; a search looks at all plans"])].map((each) => el("li", {}, each))));
   if (check.better.length) found.push(el("h3", {}, step?.fits ? "What would be faster" : "What would fit"), better(check.better, take));
   const groups = [
-    ["Doubtful", check.doubtful, true], ["Look at", check.remarks, true], ["Not understood, and not counted", check.not_understood, false],
+    ["Beside the tasks", step?.effects ?? [], true], ["Doubtful", check.doubtful, true], ["Look at", check.remarks, true], ["Not understood, and not counted", check.not_understood, false],
     ["May be off", [...(step?.may_be_off ?? []), ...(view?.least_certain ? [view.least_certain] : [])], true],
     ["Assumed", [...new Set([...check.assumed, ...(step?.assumed ?? [])])], false],
     ["Where the numbers are from", sources(view), false],

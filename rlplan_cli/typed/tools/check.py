@@ -139,7 +139,9 @@ def words(answer: Answer) -> str:
         (f"doubtful: {each}" for each in answer.doubtful),
         (f"not understood, and not counted: {each}" for each in answer.not_understood),
         (f"look at: {each}" for each in answer.remarks),
-        [] if step is None else [memory_words(step), step_words(step), *step.reasons],
+        []
+        if step is None
+        else [memory_words(step), step_words(step), *step.effects, *step.reasons],
         (
             f"faster: {each.words}: {show_seconds(each.step_seconds)} a step"
             for each in answer.better

@@ -130,6 +130,7 @@ def words(answer: Answer) -> str:
         f"most of it: {', '.join(f'{term} {show_bytes(size)}' for term, size in terms)}"
         if terms
         else "",
+        step.effects,
         step.reasons,
         _against(answer),
     )

@@ -72,3 +72,13 @@ def test_it_goes_with_environments():
     found = imported("slime", text.split(), replace(OPTIONS, environments=tools))
     assert found.job.prefill == PrefillApart(replicas=1)
     assert found.job.environments
+
+
+def test_a_cache_in_host_memory_is_forecast_where_all_replicas_read_their_own():
+    tools = GivenEnvironments(turns=3.0, observation_tokens=20.0, tool_seconds=1.0)
+    offloads = "--sglang-enable-hierarchical-cache --sglang-hicache-size 50"
+    text = f"{SLIME} --actor-num-gpus-per-node 8 --prefill-num-servers 1 {offloads}"
+    found = imported("slime", text.split(), replace(OPTIONS, environments=tools))
+    assert found.job.kv_offload is not None
+    assert found.job.prefill is None
+    assert "no cache in host memory" in found.keys.not_modelled["prefill-num-servers"]
