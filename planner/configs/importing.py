@@ -2,13 +2,13 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, get_args
 
-from rlplan.errors import FileError, MissingValueError, MissingValuesError, nearest_names
+from rlplan.errors import FileError, MissingValueError, nearest_names
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
 from rlplan.job import USUAL_TRAINER, Job, Role, TrainerOptions
@@ -25,13 +25,13 @@ from rlplan.planner.configs.environments import (
     with_turns_said,
 )
 from rlplan.planner.configs.frameworks import load_part
-from rlplan.planner.configs.models import example_for, model_of, notes_of_names, own_name
+from rlplan.planner.configs.missing import missing_beside, missing_values
+from rlplan.planner.configs.models import model_of, notes_of_names
 from rlplan.planner.configs.prefilling import prefill_of
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import GivenValue, scalar
 from rlplan.planner.configs.reading.launched import with_files, without_file
-from rlplan.planner.configs.reading.scripts import scripts_that_start
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
     MODEL,
@@ -45,7 +45,6 @@ from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual
 from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
-from rlplan.profiles.sheets import nearest_models
 from rlplan.workload import Logged, longest
 
 CONFIG_NAME = "--config-name"
@@ -65,12 +64,8 @@ OF_WORK = re.compile(
 )
 # Values that are looked for in one configuration before it is given up.
 MOST_MISSING = 20
-# How alike the names of a model that is not known and of one that is are, of which one is an example for the other.
-LIKELY = 0.75
 # Numbers that an example may be where the framework's default does not go with what is said.
 OTHER_EXAMPLES = (8, 4, 2, 1, 16, 6, 3)
-# A mean response that an example names.
-USUAL_RESPONSE = 256
 # How many keys a note names.
 MOST_NAMED = 8
 # Which settings give a field of a job, the first that a configuration has.
@@ -261,30 +256,13 @@ def run_of(settings: Settings, options: ImportOptions | None = None) -> Run:
         missing, others = _all_missing(settings, first)
         if options is not None and others is not None:
             sheets = _sheets_of(others, settings, options)
-            missing += _missing_beside(others, settings, options, sheets)
-        raise _missing_values(missing, settings) from None
+            missing += missing_beside(others, settings, options.mean_response, sheets)
+        raise missing_values(missing, settings) from None
 
 
 def _run_of(settings: Settings) -> Run:
     run: Run = load_part(settings.sheet.name, "reading").run_of(settings)
     return run
-
-
-def _missing_values(
-    missing: Sequence[MissingValueError], settings: Settings
-) -> MissingValueError | MissingValuesError:
-    """Return the error of values that nothing says: all at once where they are several.
-
-    It names the scripts beside a program which start it, and may say them.
-    """
-    scripts = scripts_that_start(Path(settings.file)) if any(each.key for each in missing) else ()
-    shown, more = scripts[:MOST_NAMED], len(scripts) - MOST_NAMED
-    are = "starts" if len(scripts) == 1 else "start"
-    named = f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
-    hint = f"; or read {named} in its place, which {are} it" if scripts else ""
-    if len(missing) == 1:
-        return missing[0].with_hint(hint) if hint else missing[0]
-    return MissingValuesError(missing, hint)
 
 
 def _all_missing(
@@ -322,62 +300,6 @@ def _all_missing(
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _missing_beside(
-    run: Run,
-    settings: Settings,
-    options: ImportOptions,
-    sheets: Mapping[Role, tuple[str, str | None]],
-) -> list[MissingValueError]:
-    """Return what no configuration says, or says by names that nobody else knows: models, and the mean response.
-
-    Args:
-        sheets: As `_sheets_of` has them.
-    """
-    found = dict[str, list[Role]]()
-    for role, (named, sheet) in sheets.items():
-        if sheet is None:
-            found.setdefault(named, []).append(role)
-    most = run.work.max_response or run.work.max_total or 0
-    missing = [_unknown_model(roles, named, run, settings) for named, roles in found.items()]
-    if options.mean_response is None:
-        example = str(max(1, min(USUAL_RESPONSE, most // 2)))
-        missing.append(
-            MissingValueError(
-                "--mean-response",
-                "is missing: no configuration says how long responses are on average",
-                options=("--mean-response", example),
-                allowed=f"tokens, at most {most:,}",
-            )
-        )
-    return missing
-
-
-def _unknown_model(
-    roles: Sequence[Role], named: str, run: Run, settings: Settings
-) -> MissingValueError:
-    """Return the error of a model that no sheet is of, and that has these roles."""
-    folder = own_name(named).lower()
-    nearest = nearest_models(folder)
-    alike = get_close_matches(folder, nearest[:1], cutoff=LIKELY)
-    work = run.work
-    tokens = work.max_total or (work.max_prompt or 0) + (work.max_response or 0)
-    example = example_for((*alike, EXAMPLE_MODEL, *nearest), tokens)
-    key = run.model_keys[roles[0]]
-    given = settings.flat.get(key)
-    of_actor = "actor" in roles or named == run.models["actor"]
-    prefixes = ("",) if of_actor else tuple(f"{role}=" for role in roles)
-    return MissingValueError(
-        settings.file if given is None else given.where,
-        f"no sheet is of the model {named}; name a known one by --model",
-        options=tuple(word for each in prefixes for word in ("--model", f"{each}{example}")),
-        field=key if given is None else given.older or key,
-        value=None if given is None else given.value,
-        allowed="a Hugging Face id of a known model or of the local cache, or a folder with its config.json",
-        nearest=nearest[0] if nearest else None,
-        others=nearest[1:],
-    )
 
 
 def settings_of(framework: str, words: Iterable[str], options: ImportOptions) -> Settings:
@@ -515,9 +437,9 @@ def imported_run(
         FileError: A model or device is not known, or the mean response is missing.
     """
     sheets = _sheets_of(run, settings, options)
-    missing = _missing_beside(run, settings, options, sheets)
+    missing = missing_beside(run, settings, options.mean_response, sheets)
     if missing and (len(missing) > 1 or options.mean_response is not None):
-        raise _missing_values(missing, settings)
+        raise missing_values(missing, settings)
     models = {role: sheet for role, (_, sheet) in sheets.items() if sheet is not None}
     _check_lengths(run, settings)
     if options.mean_response is None:
