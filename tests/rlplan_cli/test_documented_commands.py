@@ -211,6 +211,7 @@ SEEDS = {
     "runs/first": bring_file("run"),
     "profiles/mine": bring_file("profile"),
     "steps.csv": lambda path, _: shutil.copyfile(ROOT / "evals/held/rl_steps.csv", path),
+    "evals/held/trainer_memory.csv": lambda path, _: shutil.copyfile(ROOT / path, path),
 }
 
 

@@ -106,7 +106,11 @@ def until(page, condition):
 
 
 def settle(page):
-    until(page, IDLE)
+    """Wait until the page has answered, and has nothing more to ask: a script that was just read is asked about a moment later."""
+    shown = None
+    while shown != (shown := page.inner_text("#tiles")):
+        page.wait_for_timeout(200)
+        until(page, IDLE)
 
 
 def test_a_user_gets_from_a_script_to_verdict_search_and_script(page, tmp_path):
