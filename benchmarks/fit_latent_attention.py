@@ -76,16 +76,21 @@ def products(steps: EngineSteps, tokens: int) -> float:
     return sum(each.seconds for each in steps.prices(operators, tokens))
 
 
-def modules(
-    path: Path, device: str, heads: int, dtype: str, precision: Precision
-) -> Iterator[Module]:
-    """Yield a device's modules of decode steps with so many heads."""
+def _table(path: Path, heads: int, dtype: str) -> pd.DataFrame:
+    """Return the rows of so many heads and of products in a format, with a cache in 16 bits."""
     table = pd.read_parquet(path)
-    table = table[
+    return table[
         (table.num_heads == heads)
         & (table.gemm_type == dtype)
         & (table.kv_cache_dtype == "bfloat16")
     ]
+
+
+def modules(
+    path: Path, device: str, heads: int, dtype: str, precision: Precision
+) -> Iterator[Module]:
+    """Yield a device's modules of decode steps with so many heads."""
+    table = _table(path, heads, dtype)
     table = table[(table.step <= MOST_CACHED) & (table.step >= 1)]
     steps = steps_of(device, heads, precision)
     for row in table.to_dict("records"):
@@ -102,12 +107,7 @@ def prompts(
     path: Path, device: str, heads: int, dtype: str, precision: Precision
 ) -> Iterator[Module]:
     """Yield a device's modules of prompts with so many heads."""
-    table = pd.read_parquet(path)
-    table = table[
-        (table.num_heads == heads)
-        & (table.gemm_type == dtype)
-        & (table.kv_cache_dtype == "bfloat16")
-    ]
+    table = _table(path, heads, dtype)
     table = table[(table.step == 0) & (table.batch_size * table.isl <= MOST_PROMPTED)]
     steps = steps_of(device, heads, precision)
     for row in table.to_dict("records"):

@@ -424,10 +424,7 @@ class PlacedTask:
 
     @property
     def recompute(self) -> Recompute:
-        """Return what its backward pass computes again, and where it keeps the inputs of that.
-
-        Inputs in host memory still are on a device whose memory is the host's.
-        """
+        """Return what its backward pass computes again, and where the inputs are kept: on a device whose memory is the host's, there."""
         mode = self.layout.recompute
         return "full" if mode == OFFLOADED and self.device.sheet.shares_host_memory else mode
 
@@ -436,11 +433,15 @@ class PlacedTask:
         """Return which states of a model that is trained leave the GPUs where its layout off-loads them."""
         return self.off_loadable if self.layout.offload else ()
 
+    @property
+    def writing(self) -> int:
+        """Return how many ranks or replicas share its sequences, without those that read prompts for others."""
+        return writing_of(self.task, self.job, self.layout.dp)
+
     @cached_property
     def local(self) -> int:
         """Return the sequences of the fullest data-parallel rank; of one update where it trains."""
-        ranks = writing_of(self.task, self.job, self.layout.dp)
-        return rank_sequences(ranks, self.workload, trains=self.trains)
+        return rank_sequences(self.writing, self.workload, trains=self.trains)
 
     @property
     def most_local_tokens(self) -> int:
@@ -495,10 +496,7 @@ class PlacedTask:
 
     @cached_property
     def weight_bytes(self) -> int:
-        """Return the bytes of whole weights on the device that holds most, adapters included.
-
-        As they generate: quantised where the job says so.
-        """
+        """Return the bytes of whole weights, as they generate (quantised where the job says so), where most are, with adapters."""
         own = largest_shard_bytes(self.model, self.precision, self.cut)
         return own + self.adapter_parameters * self.formats.weight_bytes
 

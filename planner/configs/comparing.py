@@ -6,6 +6,7 @@ it can run is not known in full: such a framework has the user's layout alone.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from rlplan.errors import (
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Job
-from rlplan.plan import FLOWS, USUAL_MODE, Plan, PlanDraft, PoolDraft, TaskDraft
+from rlplan.plan import FLOWS, USUAL_MODE, Mode, Plan, PlanDraft, PoolDraft, TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.differences import generates_apart, layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
@@ -592,59 +593,50 @@ def _searched(
     Raises:
         UserError: The framework cannot run the job.
     """
-    job, notes = _refused_early(request, framework, job, asked)
-    while True:
-        try:
-            given, pinned = asked(job)
-            found = best_plans_for(
-                framework.folder,
-                given,
-                request.facts_of,
-                pinned=pinned,
-                seconds=request.seconds,
-            )
-        except (FileError, MissingFactError) as error:
-            simpler = _without(job, error, _title(framework))
-            if simpler is None or simpler[0] == job:
-                raise
-            job = simpler[0]
-            notes.append(simpler[1])
-        else:
-            return found, tuple(notes)
-
-
-def _refused_early(
-    request: ComparisonRequest,
-    framework: NamedFramework,
-    job: Job,
-    asked: Callable[[Job], tuple[Job, Pinned]],
-) -> tuple[Job, list[str]]:
-    """Return a job without what a framework refuses in the usual mode, and what was left out.
-
-    Refusals come behind a search, and a search of responses that stream takes ten times that of whole batches. Where nothing
-    streams, or whole batches were not asked for, there is nothing to gain.
-    """
     notes: list[str] = []
+
+    def in_modes(given: Job, modes: tuple[Mode, ...] | None = None) -> SearchResult | None:
+        """Search in these modes of those that are asked for, or in all; None where nothing is gained by the former."""
+        resolved, pinned = asked(given)
+        if modes is not None:
+            every = pinned.asked.modes
+            if not set(modes) <= set(every) or not any(FLOWS[each].by_sample for each in every):
+                return None
+            pinned = replace(pinned, asked=replace(pinned.asked, modes=modes))
+        return best_plans_for(
+            framework.folder, resolved, request.facts_of, pinned=pinned, seconds=request.seconds
+        )
+
+    # Refusals come behind a search, and one of responses that stream takes ten times that of whole batches. What else is
+    # wrong with whole batches may not be with streams.
+    in_batches = partial(in_modes, modes=(USUAL_MODE,))
+    _, job, _ = _until_told(job, _title(framework), in_batches, notes)
+    found, _, problem = _until_told(job, _title(framework), in_modes, notes)
+    if problem is not None:
+        raise problem
+    assert found is not None, "it is searched in all modes"
+    return found, tuple(notes)
+
+
+def _until_told(
+    job: Job, title: str, ask: Callable[[Job], SearchResult | None], notes: list[str]
+) -> tuple[SearchResult | None, Job, UserError | None]:
+    """Ask of a job, and without what is refused as long as it can go without; return the answer, that job, and the last error.
+
+    Args:
+        notes: Gets what was left out.
+    """
     while True:
         try:
-            given, pinned = asked(job)
-            modes = pinned.asked.modes
-            if USUAL_MODE not in modes or not any(FLOWS[mode].by_sample for mode in modes):
-                return job, notes
-            usual = replace(pinned, asked=replace(pinned.asked, modes=(USUAL_MODE,)))
-            best_plans_for(
-                framework.folder, given, request.facts_of, pinned=usual, seconds=request.seconds
-            )
-        except (FileError, MissingFactError) as error:
-            simpler = _without(job, error, _title(framework))
+            return ask(job), job, None
+        except UserError as error:
+            simpler = None
+            if isinstance(error, FileError | MissingFactError):
+                simpler = _without(job, error, title)
             if simpler is None or simpler[0] == job:
-                return job, notes
+                return None, job, error
             job = simpler[0]
             notes.append(simpler[1])
-        except UserError:  # streaming plans may be all that fit
-            return job, notes
-        else:
-            return job, notes
 
 
 def _without(job: Job, error: FileError | MissingFactError, title: str) -> tuple[Job, str] | None:

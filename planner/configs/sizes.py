@@ -123,6 +123,20 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
     )
 
 
+def served_sizes(pool: str, *, tp: int, pp: int, dp: int, ep: int) -> TrainerSizes:
+    """Return how an engine that serves a teacher is cut, on a pool that its replicas fill; experts are whole where they are spread."""
+    return TrainerSizes(
+        pool=pool,
+        tp=tp,
+        pp=pp,
+        dp=dp,
+        ep=ep,
+        expert_tp=1 if ep > 1 else None,
+        infer_micro_batch=1,
+        offload=False,
+    )
+
+
 def even_stages(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:
     """Return sizes without interleaving where stages have unlike parts, the embedding or the head among them."""
     words = own.value("stage_words") is not None

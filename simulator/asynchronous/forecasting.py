@@ -80,7 +80,7 @@ def stream_forecast(
         found = found.as_old_as(math.ceil(plan.staleness))
     trace = shown(streamed, stream.setting, iterations)
     figures = _figures(placed, agenda, found)
-    if effort.spread_fraction and stream.setting != stream_of(placed, agenda, most).setting:
+    if effort.spread_fraction and stream.setting != _setting(placed, most):
         known = figures.iteration
         played = effort.spread_fraction * known.seconds
         known = replace(known, spread_seconds=math.hypot(known.spread_seconds, played))
@@ -117,6 +117,14 @@ def _largest_bound(placed: PlacedPlan, stream: Stream) -> int:
     return min(LONGEST_WARM_UP + setting.beyond, largest)
 
 
+def _setting(placed: PlacedPlan, most: int, effort: Effort = USUAL_EFFORT) -> StreamSetting:
+    """Return what is played of a plan, with the replicas that it is lent."""
+    lending = placed.plan.lending
+    helps = lending is not None and "generation" in lending.to
+    helpers = LentPlan(placed).layout.dp if helps else 0
+    return setting_of(placed.plan, placed.generate, most, helpers, effort)
+
+
 def stream_of(
     placed: PlacedPlan,
     agenda: Sequence[Entry],
@@ -132,8 +140,7 @@ def stream_of(
     plan, task = placed.plan, placed.generate
     lent = LentPlan(placed) if plan.lending else None
     to = plan.lending.to if plan.lending else ()
-    helpers = lent.layout.dp if lent and "generation" in to else 0
-    setting = setting_of(plan, task, most, helpers, effort)
+    setting = _setting(placed, most, effort)
     together = begun(task, setting.staleness + 1)
     steps, limits = replica_limits(together, max(0.0, kv_bytes_left(placed)))
     limits = replace(limits, prompt_samples=min(limits.prompt_samples, setting.bundle))
@@ -157,7 +164,7 @@ def stream_of(
         call_seconds=generate.cost.seconds_of(CALL),
         write_seconds=_queue_seconds(placed, task, setting),
         cores=task.device.shared_cores if plan.job.framework == OWN else math.inf,
-        lent_trainers=lent.trainers(setting) if lent and helpers else None,
+        lent_trainers=lent.trainers(setting) if lent and "generation" in to else None,
         lent_generators=lent.generators(setting) if lent and "training" in to else None,
     )
 

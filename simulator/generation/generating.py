@@ -57,7 +57,7 @@ from rlplan.simulator.generation.speculation import (
     speculative_steps,
 )
 from rlplan.simulator.placed import PlacedTask
-from rlplan.simulator.workload import Floats, longest_seconds_luck, writing_of
+from rlplan.simulator.workload import Floats, longest_seconds_luck
 
 
 class EngineClock:
@@ -208,7 +208,7 @@ def finish_seconds(placed: PlacedTask, kv_bytes: float | None = None) -> Floats:
     Shape (sequences of the slowest replica * replicas,).
     """
     ends = slowest_replica(placed, kv_bytes).finish_seconds.astype(np.float64)
-    return np.repeat(ends, writing_of(placed.task, placed.job, placed.layout.dp))
+    return np.repeat(ends, placed.writing)
 
 
 def slowest_replica(placed: PlacedTask, kv_bytes: float | None = None) -> "Played":
@@ -218,10 +218,7 @@ def slowest_replica(placed: PlacedTask, kv_bytes: float | None = None) -> "Playe
         kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
     """
     steps, limits = replica_limits(placed, kv_bytes)
-    samples, replicas = (
-        placed.workload.samples_per_prompt,
-        writing_of(placed.task, placed.job, placed.layout.dp),
-    )
+    samples, replicas = placed.workload.samples_per_prompt, placed.writing
     if limits.prefillers is not None and not placed.workload.environments:
         shares = longest_shares(placed.statistics, replicas, samples, 0)
         one_turn = (one_turn_episodes(share, samples) for share in shares)
@@ -255,7 +252,7 @@ def with_length_spread(
         limits.max_running,
         _token_blocks(limits) * limits.block_tokens,
         placed.statistics,
-        writing_of(placed.task, placed.job, placed.layout.dp),
+        placed.writing,
         batches,
     )
     known = cost.total
@@ -327,8 +324,7 @@ def _prefillers(placed: PlacedTask, limits: ReplicaLimits) -> Prefillers:
             f"engine {placed.engine.name} takes whole batches, whose prompts no other replica reads (prefill); engines with running "
             "batches do, such as engines: {generate: sglang-0.5}"
         )
-    writing = writing_of(placed.task, placed.job, placed.layout.dp)
-    share = apart.replicas / writing
+    share = apart.replicas / placed.writing
     site = placed.site
     link = placed.device.sheet.intra_node_bytes_per_second
     if site.spans_nodes:

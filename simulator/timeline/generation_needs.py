@@ -21,7 +21,7 @@ from rlplan.simulator.generation.prices import NODES
 from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.pool_memory import kv_bytes_left
-from rlplan.simulator.workload import seconds_evenly, writing_of
+from rlplan.simulator.workload import seconds_evenly
 from rlplan.workload import Environment, mean_length
 
 # Quantiles of a distribution of seconds whose mean is taken, each broken off at the environment's limit.
@@ -41,7 +41,7 @@ def environments_of(forecast: Forecast, placed: PlacedPlan) -> tuple[Environment
         MissingFactError: Steps hold cores, and nobody says how many a node has.
     """
     plan, job = placed.plan, placed.plan.job
-    replicas = writing_of(placed.generate.task, placed.generate.job, placed.generate.layout.dp)
+    replicas = placed.generate.writing
     seats = host_share(job, replicas).seats
     ahead = 1.0 + math.ceil(plan.staleness) if plan.flow.overlaps else 1.0
     sequences = begun(placed.generate, 1).workload.sequences
@@ -139,7 +139,7 @@ def with_prefill_apart(forecast: Forecast, placed: PlacedPlan) -> Forecast:
         forecast,
         prefill=PrefillForecast(
             reading=job.prefill.replicas,
-            writing=writing_of(own.task, own.job, own.layout.dp),
+            writing=own.writing,
             handed_bytes=(tokens + states) * own.layout.tp * own.layout.pp,
             handed_seconds=cost.seconds_of(HANDED),
             generation_seconds=cost.total.seconds - cost.seconds_of(CALL),

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import ray
 
@@ -26,6 +25,7 @@ from rlplan.workload import Lognormal
 from tests.executor.harness import ReusedWorker, collected
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_checkpoints import assert_same, stored_weights
+from tests.executor.test_streaming import same
 
 APART = {"p0": (1, ("actor", "reference")), "generator": (4, ("actor",))}
 LENGTHS = Lognormal(mean=8.0, std=8.0, max=40)
@@ -88,14 +88,6 @@ class Elastic:
     def stop(self):
         self.controller.stop()
         self.replicas.stop()
-
-
-def same(found, expected):
-    return all(
-        np.array_equal(one[name], other[name])
-        for one, other in zip(found, expected, strict=True)
-        for name in other
-    )
 
 
 @pytest.fixture(scope="module")

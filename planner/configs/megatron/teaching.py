@@ -10,6 +10,7 @@ from typing import Final
 from rlplan.job import Teacher
 from rlplan.planner.configs.reading.settings import OFF, Settings
 from rlplan.planner.configs.run import RunPool
+from rlplan.planner.configs.sizes import served_sizes
 from rlplan.planner.plans.trained import TrainerSizes
 
 TEACHER_POOL: Final = "teacher"
@@ -51,17 +52,7 @@ def pool_of(settings: Settings) -> RunPool:
 def sizes_of(settings: Settings) -> TrainerSizes:
     """Return how the server's engine is cut."""
     tp, dp, pp = (settings.whole(name) for name in ("teacher_tp", "teacher_dp", "teacher_pp"))
-    ep = settings.whole("teacher_ep")
-    return TrainerSizes(
-        pool=TEACHER_POOL,
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        ep=ep,
-        expert_tp=1 if ep > 1 else None,
-        infer_micro_batch=1,
-        offload=False,
-    )
+    return served_sizes(TEACHER_POOL, tp=tp, pp=pp, dp=dp, ep=settings.whole("teacher_ep"))
 
 
 def teacher_of(settings: Settings, engine: str) -> Teacher | None:

@@ -16,7 +16,7 @@ from rlplan.planner.configs.broken import Broken, Rule, divides, unless
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import RunPool
-from rlplan.planner.configs.sizes import divided, eager_engine
+from rlplan.planner.configs.sizes import divided, eager_engine, served_sizes
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.catalog import load_model, model_names
 
@@ -150,17 +150,7 @@ def teacher_sizes(settings: Settings, pool: RunPool) -> TrainerSizes:
     """Return the sizes of the teacher's engine, replicas of which fill its pool."""
     tp, pp = settings.whole("teacher_tp"), settings.whole("teacher_pp")
     dp = divided(settings, settings.key_of("teacher_tp"), pool.gpus, tp * pp)
-    ep = settings.whole("teacher_ep")
-    return TrainerSizes(
-        pool=pool.name,
-        tp=tp,
-        pp=pp,
-        dp=dp,
-        ep=ep,
-        expert_tp=1 if ep > 1 else None,
-        infer_micro_batch=1,
-        offload=False,
-    )
+    return served_sizes(pool.name, tp=tp, pp=pp, dp=dp, ep=settings.whole("teacher_ep"))
 
 
 def say_doubts(settings: Settings) -> None:
