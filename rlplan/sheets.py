@@ -7,7 +7,13 @@ from typing import Literal
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DispatcherName
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive, Share
-from rlplan.models import ContextExchange, LayerKernels, Precision, TrainingPrecision
+from rlplan.models import (
+    ContextExchange,
+    LayerKernels,
+    ModelArchitecture,
+    Precision,
+    TrainingPrecision,
+)
 
 # Who puts weights on the wire.
 Sender = Literal["one rank", "stage heads", "every rank", "receivers"]
@@ -282,6 +288,8 @@ class StepCosts:
             to no bytes by the engine's own kernel; 0 takes the device's collectives as they are.
         captured_tokens: Most tokens of a step for which CUDA graphs were captured; larger ones are launched
             layer by layer. 0 is no limit.
+        prompt_launch_seconds: Host time of a layer with experts in a step with prompts, where graphs hold steps that only
+            decode: its kernels are launched however few tokens it has. 0: such steps are as others.
         sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every
             entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
@@ -304,6 +312,7 @@ class StepCosts:
     overlap_gpus: NonNegativeInt = 0
     all_reduce_seconds: NonNegative = 0.0
     captured_tokens: NonNegativeInt = 0
+    prompt_launch_seconds: NonNegative = 0.0
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
     adapter_launch_seconds: NonNegative = 0.0
@@ -573,6 +582,7 @@ class EngineSheet:
         expert_biases: What it moves for biases of experts that are computed in one product; None where products add them.
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
             training iterations, where the constants were fitted; 0 takes the operators' own.
+        experts_spread: The same of generation by models with experts; 0 is `forecast_spread`.
         sources: Origin of every constant.
     """
 
@@ -636,7 +646,13 @@ class EngineSheet:
     adapter_reduce_seconds: NonNegative = 0.0
     expert_biases: BiasBytes | None = None
     forecast_spread: NonNegative = 0.0
+    experts_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
+
+    def generation_spread(self, model: ModelArchitecture) -> float:
+        """Return the relative spread of forecasts of a model's generation, one sigma; 0 takes the operators' own."""
+        own = self.experts_spread if model.num_experts else 0.0
+        return own or self.forecast_spread
 
     def launch_seconds_on(self, sheet: DeviceSheet, *, experts: bool = False) -> float:
         """Return the host's seconds to launch one layer's forward pass on a device; 0 counts its kernels."""

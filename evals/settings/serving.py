@@ -3,8 +3,10 @@
 from dataclasses import dataclass, replace
 from functools import cache
 
-from rlplan.estimate import Estimate
+from rlplan.estimate import Estimate, Source
 from rlplan.models import PRECISIONS, WIDE, KeptBatch, ModelArchitecture, Precision
+from rlplan.parts.dense_mlp import matrices
+from rlplan.parts.experts import computed_per_token, input_size
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.facts import DeviceFacts
@@ -24,7 +26,7 @@ from rlplan.simulator.model import (
     shard_of,
 )
 from rlplan.simulator.placed import Site
-from rlplan.workload import Lognormal, sample_lengths
+from rlplan.workload import Lognormal, Uniform, sample_lengths
 
 # Replicas of these tables lie inside one node; the network plays no part.
 NO_NETWORK = 1e9
@@ -39,6 +41,9 @@ def device_facts(name: str) -> DeviceFacts:
 COUNTS = ("tp", "ep", "copies", "requests", "prompt_tokens", "response_tokens", "max_running")
 # Lengths that are not alike are drawn once, the same on any machine.
 SEED = 0
+# Of `starting_seconds`, one sigma over its mean: of the ten runs of 128 tokens by vLLM 0.11.0 in evals/held/servers.csv, whose
+# templates are of unlike lengths.
+STARTING_SPREAD = 0.34
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +59,10 @@ class Service:
         memory_fraction: Of a card for weights and cache; 0 is the engine's usual one.
         cache_value_bytes: Of a value in the cache; 0 is that of the weights.
         spread: Standard deviation of prompts and of responses over their mean (log-normal); 0 has all alike.
-        longest_tokens: Of a prompt with its response where they are not alike.
+        even: Whether prompts and responses have any length up to twice their mean, each as likely, in place of `spread`.
+        longest_tokens: Of a prompt with its response where they are not alike; half of it is the longest prompt.
+        whole_windows: Whether layers that attend to a window keep what lies before it.
+        starting_seconds: Before the first prompt is computed: a server reads all requests that wait, and makes prompts of them.
     """
 
     device: str
@@ -71,7 +79,10 @@ class Service:
     memory_fraction: float = 0.0
     cache_value_bytes: int = 0
     spread: float = 0.0
+    even: bool = False
     longest_tokens: int = 0
+    whole_windows: bool = False
+    starting_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what no engine was ever measured on; playing it would not end.
@@ -98,22 +109,26 @@ class Service:
     @property
     def most_tokens(self) -> int:
         """Return the tokens of the longest prompt with its response."""
-        return self.longest_tokens or self.prompt_tokens + self.response_tokens
+        whole = self.prompt_tokens + self.response_tokens
+        return self.longest_tokens or (2 * whole if self.even else whole)
 
     @property
     def share(self) -> Share:
         """Return the prompts and responses of the replica with most requests."""
         count = -(-self.requests // self.copies)
-        if not self.spread:
+        if not (self.spread or self.even):
             return (self.prompt_tokens,) * count, (self.response_tokens,) * count
+        most = (self.most_tokens // 2, max(1, self.most_tokens - self.prompt_tokens))
         prompts, responses = (
-            sample_lengths(self._lengths(mean), count, SEED + at)
+            sample_lengths(self._lengths(mean, most[at]), count, SEED + at)
             for at, mean in enumerate((self.prompt_tokens, self.response_tokens))
         )
         return prompts, responses
 
-    def _lengths(self, mean: int) -> Lognormal:
-        return Lognormal(mean=mean, std=self.spread * mean, max=self.most_tokens // 2)
+    def _lengths(self, mean: int, most: int) -> Lognormal | Uniform:
+        if self.even:
+            return Uniform(low=1, high=2 * mean)
+        return Lognormal(mean=mean, std=self.spread * mean, max=most)
 
 
 def serve(service: Service, engine: EngineSheet) -> Estimate:
@@ -131,20 +146,22 @@ def serve(service: Service, engine: EngineSheet) -> Estimate:
     )
     steps = engine_steps(ReplicaSetting(service.model, engine, setting))
     prefill, decode = generated(steps, limits(service, engine), service.share)
-    return prefill + decode
+    first = service.starting_seconds
+    return Estimate(first, first * STARTING_SPREAD, Source.FITTED) + prefill + decode
 
 
 def limits(service: Service, engine: EngineSheet) -> ReplicaLimits:
     """Return how the engine batches these requests."""
     tokens = engine.kv_block_tokens
-    token_bytes = cached_sequence(
-        service.model, service.tp, 1, service.value_bytes, service.most_tokens
-    ).token_bytes
+    longest = 1 if service.whole_windows else service.most_tokens  # none is longer than a window
+    held = cached_sequence(service.model, service.tp, 1, service.value_bytes, longest)
+    block_bytes = tokens * held.token_bytes
     return limits_of(
         engine,
         service.max_running,
-        int(cache_bytes(service, engine) // (tokens * token_bytes)),
+        int(cache_bytes(service, engine) // block_bytes),
         max_batched_tokens=service.max_batched_tokens,
+        state_blocks=-(-held.fixed_bytes // block_bytes),
     )
 
 
@@ -179,4 +196,18 @@ def _working_bytes(service: Service, engine: EngineSheet) -> float:
     activations = layer_activation_bytes(service.model, batch, "none")
     running = min(service.max_running, -(-service.requests // service.copies))
     logits = logits_bytes(service.model, service.tp, running, shard.value_bytes, backward=False)
-    return activations + logits
+    return activations + logits + gathered_bytes(service, tokens)
+
+
+def gathered_bytes(service: Service, tokens: int) -> float:
+    """Return the bytes in which a rank's experts work on the tokens of all copies, as if all chose its experts.
+
+    Each choice has its input, what the first two matrices make of it, their product, and its output in 16 bits (TensorRT-LLM,
+    cutlass_kernels/moe_gemm/moe_kernels.cu, getWorkspaceDeviceBufferSizes: rows of all tokens times experts per token).
+    """
+    model = service.model
+    if service.copies == 1 or not model.num_experts:
+        return 0.0
+    rows = tokens * service.copies * computed_per_token(model)
+    values = 2 * input_size(model) + matrices(model) * model.moe_ffn_size
+    return float(rows * values * PRECISIONS[WIDE[service.precision]].weight_bytes)

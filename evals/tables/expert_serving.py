@@ -3,12 +3,35 @@
 from collections.abc import Iterator
 
 from rlplan.errors import UnknownNameError
+from rlplan.evals.rows import fitted_on, row_key
 from rlplan.evals.settings.serving import Service, serve
 from rlplan.models import PRECISIONS, WIDE
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.results.accuracy import Row
 
+# Requests of 128 tokens that answer with four: what such a run takes is mostly reading them, and this is fitted to them.
+SHORT = "128/4"
+# Seconds that a server's process takes for each conversation before the first of them is computed: it reads a request, puts it
+# into the model's template, tokenizes it. Medians of the runs of `SHORT` in evals/held/servers.csv, of whose first tokens twice
+# the mean less the last one's is when prompts were begun, as they are computed at an even pace: 11.2 ms (5 to 17) by vLLM 0.11.0
+# and 2.0 (1.5 to 2.3) by SGLang 0.5. vLLM 0.11.0 parses the template for each request (pull request 25794,
+# entrypoints/chat_utils.py: resolve_chat_template_kwargs), until pull request 26227; before 0.9.2 it did so elsewhere, for 6 to 8 s
+# of a thousand (pull request 20065). Where it has none, of gpt-oss, eight runs on the same site have 1.7 (0.2 to 2.3), which
+# later versions are taken to need too.
+REQUEST_SECONDS = {"vllm 0.11": 1.12e-2, "vllm": 1.7e-3, "sglang": 2.0e-3}
+
+KEY = (
+    "engine",
+    "model",
+    "gpu",
+    "precision",
+    "tp",
+    "ep",
+    "concurrency",
+    "input_tokens",
+    "output_tokens",
+)
 COLUMNS = frozenset(
     ("engine", "version", "model", "gpu", "gpus", "precision", "tp", "ep", "dataset", "requests",
      "concurrency", "input_tokens", "output_tokens", "duration_s", "max_running", "max_batched_tokens")
@@ -24,6 +47,8 @@ ENGINES = {
 # The set of conversations that vLLM's benchmark draws from, prompts up to 1,024 tokens and 2,048 with their response
 # (benchmarks/datasets.py, is_valid_sequence). Its lengths' spread over their mean: an engineering assumption.
 CONVERSATIONS, CONVERSATIONS_SPREAD, CONVERSATIONS_LONGEST = "sharegpt", 1.1, 2048
+# Lengths that SGLang's benchmark draws by default: any up to the one that it is given (bench_serving.py, random_range_ratio 0).
+EVEN = "uniform"
 # SGLang's own where a row has none: max_running_requests is 2,048 at least, and what a card holds decides
 # (server_args.py and model_runner.py of 0.5), mem_fraction_static some 0.87 of cards of 80 GB and more.
 MOST_RUNNING, STATIC_FRACTION = 2048, 0.87
@@ -47,7 +72,22 @@ def rows_of(record: Record) -> Iterator[Row]:
     except UnknownNameError as error:
         yield skipped_row(label, str(error), kind=kind, measured_seconds=seconds)
         return
-    yield forecast_row(label, seconds, serve(service, load_engine(engine)), kind=kind)
+    forecast = serve(service, load_engine(engine))
+    yield forecast_row(label, seconds, forecast, kind=kind, fitted=is_fitted(record))
+
+
+def is_fitted(record: Record) -> bool:
+    """Tell whether a constant is fitted on a record: what a server takes for a request, or how far forecasts are off."""
+    if record["dataset"] != EVEN:
+        return record["dataset"] == SHORT
+    return record["concurrency"] == "1" or fitted_on(row_key(record, KEY))
+
+
+def starting_seconds(record: Record) -> float:
+    """Return the seconds in which a record's server makes prompts of the requests that it is sent at once."""
+    server, count = f"{record['engine']} {record['version']}", int(record["requests"])
+    each = (seconds for name, seconds in REQUEST_SECONDS.items() if server.startswith(name))
+    return min(count, int(record["concurrency"] or count)) * next(each, 0.0)
 
 
 def service_of(record: Record) -> Service:
@@ -77,7 +117,9 @@ def service_of(record: Record) -> Service:
         memory_fraction=float(fraction) if fraction else STATIC_FRACTION,
         cache_value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
         spread=CONVERSATIONS_SPREAD if talks else 0.0,
+        even=record["dataset"] == EVEN,
         longest_tokens=CONVERSATIONS_LONGEST if talks else 0,
+        starting_seconds=starting_seconds(record),
     )
 
 

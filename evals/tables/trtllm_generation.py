@@ -111,6 +111,7 @@ def service_of(record: Record) -> Service:
         tp=1 if by_rank else tp,
         ep=tp if by_rank else 1,
         copies=tp if by_rank else 1,
+        whole_windows=True,
         requests=int(record["num_requests"]),
         prompt_tokens=prompt,
         response_tokens=response,

@@ -134,7 +134,7 @@ class EngineClock:
             if stretch is None or not stretch.low <= cached <= stretch.high:
                 stretch = self._stretch(running, cached)
             device += stretch.base - stretch.fixed + stretch.slope * cached
-        device = max(device, steps.floor_seconds(tokens))
+        device = max(device, steps.floor_seconds(tokens, prompts=True))
         host = steps.host_seconds(running + chunks.parts)
         return max(device, host) if self._overlap else device + host
 
@@ -158,7 +158,7 @@ class EngineClock:
             stretch = self._stretch(running, cached)
             beside = stretch.base - stretch.fixed + stretch.slope * cached
             device += beside * steps.tokens_per_step
-        device = max(device, steps.floor_seconds(tokens))
+        device = max(device, steps.floor_seconds(tokens, prompts=True))
         host = steps.host_seconds(running * steps.tokens_per_step + chunks.parts)
         together = max(device, host) if self._overlap else device + host
         return alone + max(0.0, together - alone * steps.tokens_per_step)
@@ -187,8 +187,9 @@ class EngineClock:
         waited for the host in decode steps is known as well as hosts are, which has nothing to do with that.
         """
         engine = self._steps.engine
-        prefill = noted(prefill_seconds, self._notes, engine.forecast_spread)
-        decode = noted(decode_seconds, self._notes, engine.forecast_spread)
+        spread = engine.generation_spread(self._steps.model)
+        prefill = noted(prefill_seconds, self._notes, spread)
+        decode = noted(decode_seconds, self._notes, spread)
         waited = min(self._host_seconds, decode_seconds) * engine.steps.host_spread
         return prefill, replace(decode, spread_seconds=math.hypot(decode.spread_seconds, waited))
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
 
+from rlplan.dispatchers import dispatcher_over
 from rlplan.estimate import Estimate, Source, total
 from rlplan.job import Speculation
 from rlplan.layout import ModelCut
@@ -672,8 +673,15 @@ class EngineSteps:
         """Return what attention takes in all layers of a stage, told what it does in one of each kind."""
         return total([cost(kind) * count for kind, count in self.attending_layers if count])
 
-    def floor_seconds(self, tokens: float) -> float:
-        """Return what a step of so many tokens lasts at least: its launches, where no graph holds them."""
+    def floor_seconds(self, tokens: float, *, prompts: bool = False) -> float:
+        """Return what a step of so many tokens lasts at least: its launches, where no graph holds them.
+
+        Args:
+            prompts: Whether any of the tokens are a prompt's.
+        """
+        apart = self.engine.steps.prompt_launch_seconds
+        if prompts and apart:
+            return self._launches(apart)
         captured = self.engine.steps.captured_tokens
         if self.engine.launches_hidden and (not captured or tokens <= captured):
             return 0.0
@@ -685,15 +693,23 @@ class EngineSteps:
 
         The device works meanwhile, so a step takes the longer of both.
         """
+        return self._launches()
+
+    @remembered
+    def _launches(self, experts_seconds: float = 0.0) -> float:
+        """Return what the host takes to launch all layers' kernels; of a layer with experts as long as is told, or the engine's."""
         skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
         return layer_kinds(self.model).total(
-            lambda kind: self._layer_launch(kind) + ALL_REDUCES * skew
+            lambda kind: self._layer_launch(kind, experts_seconds) + ALL_REDUCES * skew
         )
 
-    def _layer_launch(self, kind: ModelArchitecture) -> float:
+    def _layer_launch(self, kind: ModelArchitecture, experts_seconds: float) -> float:
         sheet = self.setting.device.sheet
         experts = kind.feed_forward_part == "experts"
-        if told := self.engine.launch_seconds_on(sheet, experts=experts):
+        told = self.engine.launch_seconds_on(sheet, experts=experts)
+        if told and experts and experts_seconds:
+            told = experts_seconds
+        if told:
             adapts = self.setting.adapter is not None
             beside = self.engine.steps.adapter_launch_seconds if adapts else 0.0
             return (told + beside) * sheet.host_times
@@ -736,8 +752,13 @@ class EngineSteps:
                 found.append(operator_seconds(setting, each))
         return found
 
+    @cached_property
+    def _gathers_tokens(self) -> bool:
+        """Tell whether all ranks gather all tokens for their experts, and add up, by the library's collectives."""
+        return dispatcher_over(self.setting.dispatcher, self.setting.site.network).copies == "all"
+
     def _exchange(self, operator: Collective) -> Estimate:
-        """Price a collective; the engine's own kernel replaces its fixed time inside a node."""
+        """Price a collective; the engine's own kernel replaces its fixed time inside a node, but of tokens that all gather."""
         whole = exchange_seconds(self.setting, operator)
         own = self.engine.steps.all_reduce_seconds
         site, shard = self.setting.site, self.setting.shard
@@ -746,7 +767,8 @@ class EngineSteps:
         # A kernel that maps the others' memory needs one host, wherever else the fast link leads.
         host = self.setting.device.sheet.gpus_per_node or site.gpus_per_node
         inside = site.ranks_per_node(min(ranks, host), 1) == ranks
-        if not own or not (reduces or operator.group == "ep") or not inside:
+        gathers = operator.group == "ep" and self._gathers_tokens
+        if not own or not (reduces or operator.group == "ep") or not inside or gathers:
             return whole
         ranks = shard.tp if reduces else shard.ep
         least = self.setting.collective(operator.kind, NEXT_TO_NO_BYTES, ranks, 1)

@@ -28,4 +28,6 @@ def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     if slowest.handed.seconds:
         parts[HANDED] = slowest.handed
     once = cost_of({**parts, CALL: call_of(placed)})
-    return times(with_spread(once, placed.engine.forecast_spread), placed.task.batches)
+    return times(
+        with_spread(once, placed.engine.generation_spread(placed.model)), placed.task.batches
+    )

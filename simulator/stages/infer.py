@@ -61,7 +61,7 @@ def _judged_cost(placed: PlacedTask, judge: PlacedTask) -> TaskCost:
     if placed.task.role == "teacher":
         parts[PROMPT_LOG_PROBS] = _prompt_log_probs(judge)
     once = cost_of({**parts, CALL: call_of(placed)})
-    return with_spread(once, judge.engine.forecast_spread)
+    return with_spread(once, judge.engine.generation_spread(judge.model))
 
 
 def _prompt_log_probs(teacher: PlacedTask) -> Estimate:

@@ -1,9 +1,15 @@
 """Tables of generation throughput: what their readers take from a row, and how well they forecast."""
 
+import csv
+from dataclasses import replace
+from statistics import median
+
 import pytest
 
-from rlplan.evals.settings.serving import serve
+from rlplan.evals.reading import HELD
+from rlplan.evals.settings.serving import gathered_bytes, limits, serve
 from rlplan.evals.tables.expert_serving import READER as SERVERS
+from rlplan.evals.tables.expert_serving import REQUEST_SECONDS
 from rlplan.evals.tables.expert_serving import service_of as expert_service_of
 from rlplan.evals.tables.lmdeploy_generation_a100 import READER as TURBOMIND
 from rlplan.evals.tables.trtllm_generation import READER as TENSORRT
@@ -116,6 +122,7 @@ def test_a_server_s_requests_run_so_many_at_a_time():
     assert (service.max_running, service.cache_value_bytes) == (4, 2)
     prompts, responses = service.share
     assert max(prompts) <= 1024
+    assert max(responses) <= 2048 - 230  # what a usual prompt leaves of a conversation
     assert sum(responses) / 100 == pytest.approx(218, rel=0.2)
     alone = expert_service_of(GLM | {"dataset": "2000/100", "concurrency": ""})
     assert (alone.share, alone.max_running) == (((230,) * 100, (218,) * 100), 1024)
@@ -131,8 +138,9 @@ def test_a_server_s_requests_run_so_many_at_a_time():
     ],
 )
 def test_a_server_s_version_says_whether_steps_are_prepared_ahead(name, version, sheet):
-    (row,) = SERVERS.rows([GLM | {"engine": name, "version": version}])
-    assert row.forecast == serve(expert_service_of(GLM), load_engine(sheet))
+    record = GLM | {"engine": name, "version": version}
+    (row,) = SERVERS.rows([record])
+    assert row.forecast == serve(expert_service_of(record), load_engine(sheet))
 
 
 @pytest.mark.parametrize(
@@ -144,3 +152,65 @@ def test_a_server_of_what_is_not_known_is_skipped(column, value):
     assert value in row.skipped
     (known,) = SERVERS.rows([GLM])
     assert known.measured_seconds == 103.11
+
+
+def test_a_server_reads_all_requests_that_it_is_sent_at_once_before_it_computes():
+    whole = GLM | {"dataset": "2000/100", "concurrency": ""}
+    (row,), (later,) = (
+        SERVERS.rows([whole | {"version": version}]) for version in ("0.11.0", "0.12.0")
+    )
+    # 100 requests, each 11.2 and 1.7 ms; sheets are the same.
+    assert row.forecast.seconds - later.forecast.seconds == pytest.approx(100 * 0.0095)
+    assert expert_service_of(GLM).starting_seconds == pytest.approx(4 * 0.0112)
+    assert row.forecast.spread_seconds > later.forecast.spread_seconds
+
+
+def test_the_seconds_of_a_request_are_the_median_of_short_runs():
+    found: dict[str, list[float]] = {}
+    for record in csv.DictReader((HELD / "servers.csv").open()):
+        if record["dataset"] != "128/4":
+            continue
+        mean, last = float(record["mean_ttft_s"]), float(record["p99_ttft_s"]) / 0.99
+        each = (2 * mean - last) / int(record["requests"])
+        found.setdefault(f"{record['engine']} {record['version'][:4]}".rstrip("."), []).append(each)
+    assert median(found["vllm 0.11"]) == pytest.approx(REQUEST_SECONDS["vllm 0.11"], rel=0.01)
+    sglang = found["sglang 0.5"]
+    assert median(sglang) == pytest.approx(REQUEST_SECONDS["sglang"], rel=0.01)
+
+
+def test_even_lengths_go_up_to_twice_their_mean():
+    service = expert_service_of(GLM | {"dataset": "uniform"})
+    prompts, responses = service.share
+    assert (max(prompts), max(responses)) <= (2 * 230, 2 * 218)
+    assert min(responses) < 218 / 4
+    assert sum(responses) / 100 == pytest.approx(218, rel=0.2)
+
+
+def test_what_one_request_at_a_time_took_is_fitted_on_and_conversations_are_not():
+    even = GLM | {"dataset": "uniform"}
+    rows = [*SERVERS.rows([even | {"concurrency": "1"}, GLM, GLM | {"dataset": "128/4"}])]
+    assert [row.fitted for row in rows] == [True, False, True]
+
+
+def test_windows_and_states_take_cache_from_a_server_s_requests():
+    engine = load_engine("tensorrt-llm-1")
+    long = service_of(SCOUT | {"isl": "20000", "osl": "2000"})
+    windows = limits(replace(long, whole_windows=False), engine)
+    whole = limits(long, engine)
+    # Three layers in four keep 8,192 of 22,000 tokens: 36 of 48 layers' worth beside those that keep all.
+    assert windows.state_blocks * windows.block_tokens == pytest.approx(3 * 8192, rel=0.01)
+    assert whole.state_blocks == 0
+    held = windows.kv_blocks // (22_000 // 32 + windows.state_blocks)
+    assert held / (whole.kv_blocks // (22_000 // 32)) == pytest.approx(
+        4 / (1 + 3 * 8192 / 22_000), rel=0.05
+    )
+
+
+def test_ranks_that_gather_tokens_keep_room_for_all_of_them():
+    engine = load_engine("tensorrt-llm-1")
+    both = service_of(SCOUT | {"isl": "2048", "osl": "128"})
+    alone = replace(both, copies=1, ep=1, tp=4)
+    assert gathered_bytes(alone, 4096) == 0
+    # 4 x 4,096 tokens, one expert each: two of 5,120 and three of 8,192 values of two bytes.
+    assert gathered_bytes(both, 4096) == 4 * 4096 * (2 * 5120 + 3 * 8192) * 2
+    assert limits(both, engine).kv_blocks > 0
