@@ -22,6 +22,7 @@ from rlplan.models import (
     CollectiveKind,
     Elementwise,
     Gemm,
+    Group,
     Head,
     ModelArchitecture,
     Operator,
@@ -469,8 +470,27 @@ def pass_seconds(
     if each and not setting.launches_hidden:
         launch += launch_seconds(setting.kernels, each, forward, operators, slower)
     if launch:
-        priced = _launched(priced, launch, hides=setting.launches_hide)
+        beside = priced.collectives.seconds if setting.launches_hide else 0.0
+        priced = _launched(
+            priced, launch, beside - min(beside, _posted_seconds(setting, operators))
+        )
     return priced
+
+
+def _posted_seconds(setting: Setting, operators: Operators) -> float:
+    """Return the seconds of exchanges between experts whose rows processors post: no kernels are launched beside them.
+
+    DeepEP's host waits in a dispatch until counts of tokens have come (csrc/deep_ep.cpp, internode_dispatch), which are sent
+    behind the exchanges before it; threads that post rows wait for theirs on the same processors.
+    """
+    found = 0.0
+    for each in operators:
+        if isinstance(each, Collective) and each.group == "ep" and each.kind == "all_to_all":
+            dispatcher = dispatcher_over(setting.dispatcher, setting.site.network)
+            ranks, per_node = _group(setting, each.group)
+            if setting.device.sheet.architecture in dispatcher.row_seconds and per_node < ranks:
+                found += exchange_seconds(setting, each).seconds
+    return found
 
 
 def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:
@@ -553,9 +573,13 @@ def _slice_gradients(setting: Setting, model: ModelArchitecture, forward: Operat
     return (Elementwise("gradients of slices", turns * loop.slice_passes * num_bytes),)
 
 
-def _launched(priced: PassSeconds, launch_seconds: float, *, hides: bool) -> PassSeconds:
-    """Return a pass that lasts at least as long as the host takes to launch it."""
-    waiting = launch_seconds - (priced.collectives.seconds if hides else 0.0)
+def _launched(priced: PassSeconds, launch_seconds: float, beside_seconds: float) -> PassSeconds:
+    """Return a pass that lasts at least as long as the host takes to launch it.
+
+    Args:
+        beside_seconds: Of exchanges, beside which it launches on.
+    """
+    waiting = launch_seconds - beside_seconds
     host = Estimate(max(0.0, waiting), max(0.0, waiting) * HOST_SPREAD, Source.FITTED)
     return PassSeconds(priced.compute.at_least(host), priced.collectives)
 
@@ -684,13 +708,13 @@ def _permutation_rate(setting: Setting, backward: bool) -> float:
     return max(rate, min(1.0, rate * BACKWARD_BYTES_RATIO))
 
 
-def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
-    """Return the seconds of a collective: TP ranks are consecutive; EP and CP ranks lie a model block apart.
+def _group(setting: Setting, group: Group) -> tuple[int, int]:
+    """Return the ranks of a group, and how many of them lie on one node.
 
-    Where experts are cut over fewer ranks than all else, an expert-parallel group has several ranks of
-    every tensor-parallel one. Outermost stages are on consecutive ranks, over which experts are shared out
-    before copies are, whatever lies between (Megatron-Core, parallel_state: tp-cp-ep-dp-pp, and
-    ep in place of cp for experts).
+    TP ranks are consecutive; EP and CP ranks lie a model block apart. Where experts are cut over fewer ranks than all else, an
+    expert-parallel group has several ranks of every tensor-parallel one. Outermost stages are on consecutive ranks, over which
+    experts are shared out before copies are, whatever lies between (Megatron-Core, parallel_state: tp-cp-ep-dp-pp, and ep in
+    place of cp for experts).
     """
     shard = setting.shard
     apart = shard.tp * setting.block_stages
@@ -699,10 +723,16 @@ def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
         "tp": (shard.tp, 1, 1),
         "cp": (shard.cp, 1, apart),
         "ep": (shard.ep, shard.tp // shard.expert_width, apart * copies),
-    }[operator.group]
+    }[group]
     inside = min(inside, ranks)
     near = setting.site.ranks_per_node(inside, shard.expert_width) if inside > 1 else 1
     per_node = near * (setting.site.ranks_per_node(ranks // inside, block) if near == inside else 1)
+    return ranks, per_node
+
+
+def exchange_seconds(setting: Setting, operator: Collective) -> Estimate:
+    """Return the seconds of a collective among the ranks of its group."""
+    ranks, per_node = _group(setting, operator.group)
     kind, num_bytes = operator.kind, operator.num_bytes
     if operator.group == "ep" and kind == "all_to_all":
         # All wait for the rank that gets most; whose tokens are gathered by all, each gets them all.

@@ -206,6 +206,30 @@ def test_a_layer_over_efa_takes_what_posting_its_rows_takes():
     assert by_rows > 5 * by_bytes
 
 
+@pytest.mark.parametrize(
+    ("name", "adds"), [("uccl", True), ("deepep-efa", True), ("deepep", False)]
+)
+def test_nothing_is_launched_beside_rows_that_processors_post(name, adds):
+    few = Batch(sequences=1, tokens=512, sequence_tokens=512, head_tokens=512)
+    task = placed(by(name))
+    setting = setting_of(task)
+    found = pass_seconds(setting, task.model, "layer", few)
+    exchanged = found.collectives.seconds
+    launched = _layer_launch(setting, task.model)  # longer than this layer takes to compute
+    assert exchanged > 0
+    whole = launched + exchanged if adds else max(launched, exchanged)
+    assert found.total.seconds == pytest.approx(whole, rel=0.02)
+
+
+def test_inside_a_node_no_processor_posts_and_launches_go_on():
+    few = Batch(sequences=1, tokens=512, sequence_tokens=512, head_tokens=512)
+    task = placed(by("uccl"), ep=8, gpus=8)
+    found = pass_seconds(setting_of(task), task.model, "layer", few)
+    assert found.total.seconds == pytest.approx(
+        _layer_launch(setting_of(task), task.model), rel=0.02
+    )
+
+
 def test_a_copy_a_node_is_several_times_faster_across_nodes_than_a_row_an_expert():
     rows, copies = (layer(by(name)).collectives.seconds for name in ("all-to-all", "hybridep"))
     assert 2.5 < rows / copies < 5

@@ -71,6 +71,37 @@ def test_steps_of_more_tokens_than_graphs_hold_are_launched():
     assert clock(short, small).decode(65, 100) > clock(sheet, small).decode(65, 100)
 
 
+def test_steps_with_prompts_are_launched_where_graphs_hold_decode_steps_alone():
+    # 48 layers with experts at 1.6 ms, 36 without at 0.275; 64 tokens of a prompt take less to compute.
+    experts, dense = "qwen3-30b-a3b", "qwen3-8b"
+    assert clock("sglang-0.5", experts).prefill(1, 64) == pytest.approx(48 * 1.6e-3, rel=0.01)
+    assert clock("sglang-0.5", dense).prefill(1, 64) == pytest.approx(36 * 2.75e-4, rel=0.05)
+    assert clock("sglang-0.5", experts).decode(64, 100) < 0.03
+    assert clock("vllm-0.15", experts).prefill(1, 64) < 0.03
+
+
+def test_prompts_of_the_second_engine_hold_up_what_decodes():
+    prompts, responses = (200,) * 40, tuple(range(100, 500, 10))
+
+    def seconds(engine):
+        steps = steps_in(replica_setting(load_model("qwen3-30b-a3b"), engine, H100))
+        replica = replica_of(clock_of(steps), limits_of(engine, 8, 100_000))
+        return generate(replica, prompts, responses).seconds
+
+    sheet = load_engine("sglang-0.5")
+    assert sheet.batching == "continuous"
+    # The 32 prompts that come one by one, each for as long as it is launched, less what steps that decode besides would add.
+    apart, beside = seconds(sheet), seconds(replace(sheet, batching="mixed"))
+    assert 32 * 0.004 < apart - beside < 32 * 48 * 1.6e-3
+
+
+@pytest.mark.parametrize(("model", "spread"), [("qwen3-30b-a3b", 0.26), ("qwen3-8b", 0.15)])
+def test_forecasts_of_experts_have_a_spread_of_their_own(model, spread):
+    sheet = load_engine("sglang-0.5")
+    assert sheet.generation_spread(load_model(model)) == spread
+    assert load_engine("vllm-0.15").generation_spread(load_model(model)) == 0.15
+
+
 def test_each_version_of_the_second_engine_is_no_slower_than_the_one_before():
     for running in (16, 256):
         times = [clock(f"vllm-{name}").decode(running, 1000) for name in ("0.8", "0.11", "0.15")]
