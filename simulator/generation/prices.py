@@ -681,23 +681,19 @@ class EngineSteps:
         """
         apart = self.engine.steps.prompt_launch_seconds
         if prompts and apart:
-            return self._launches(apart)
+            return self.launches(apart)
         captured = self.engine.steps.captured_tokens
         if self.engine.launches_hidden and (not captured or tokens <= captured):
             return 0.0
-        return self.launch_seconds
-
-    @cached_property
-    def launch_seconds(self) -> float:
-        """Return what the host takes to launch all layers' kernels, where that does not hide.
-
-        The device works meanwhile, so a step takes the longer of both.
-        """
-        return self._launches()
+        return self.launches()
 
     @remembered
-    def _launches(self, experts_seconds: float = 0.0) -> float:
-        """Return what the host takes to launch all layers' kernels; of a layer with experts as long as is told, or the engine's."""
+    def launches(self, experts_seconds: float = 0.0) -> float:
+        """Return what the host takes to launch all layers' kernels, where that does not hide: a step takes at least as long.
+
+        Args:
+            experts_seconds: Of a layer with experts; 0 is the engine's.
+        """
         skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
         return layer_kinds(self.model).total(
             lambda kind: self._layer_launch(kind, experts_seconds) + ALL_REDUCES * skew
@@ -706,10 +702,8 @@ class EngineSteps:
     def _layer_launch(self, kind: ModelArchitecture, experts_seconds: float) -> float:
         sheet = self.setting.device.sheet
         experts = kind.feed_forward_part == "experts"
-        told = self.engine.launch_seconds_on(sheet, experts=experts)
-        if told and experts and experts_seconds:
-            told = experts_seconds
-        if told:
+        if told := self.engine.launch_seconds_on(sheet, experts=experts):
+            told = experts_seconds if experts and experts_seconds else told
             adapts = self.setting.adapter is not None
             beside = self.engine.steps.adapter_launch_seconds if adapts else 0.0
             return (told + beside) * sheet.host_times
