@@ -289,7 +289,8 @@ class StepCosts:
         captured_tokens: Most tokens of a step for which CUDA graphs were captured; larger ones are launched
             layer by layer. 0 is no limit.
         prompt_launch_seconds: Host time of a layer with experts in a step with prompts, where graphs hold steps that only
-            decode: its kernels are launched however few tokens it has. 0: such steps are as others.
+            decode: its kernels are launched however few tokens it has; other layers have `layer_launch_seconds`. 0: such steps are
+            as others.
         sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every
             entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
