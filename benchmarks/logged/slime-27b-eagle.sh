@@ -1,6 +1,6 @@
 python3 train.py \
     --colocate --actor-num-nodes 4 --actor-num-gpus-per-node 8 \
-    --hf-checkpoint Qwen/Qwen3.6-27B --rollout-num-gpus-per-engine 4 --sglang-max-running-requests 32 \
+    --spec slime_plugins.models.qwen3_5 get_qwen3_5_spec --hf-checkpoint Qwen/Qwen3.6-27B --rollout-num-gpus-per-engine 4 --sglang-max-running-requests 32 \
     --sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3 --sglang-speculative-eagle-topk 1 \
     --sglang-speculative-num-draft-tokens 4 \
     --rollout-batch-size 16 --n-samples-per-prompt 16 --global-batch-size 256 --over-sampling-batch-size 32 \

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rlplan.job import USUAL_WEIGHT_SYNC, WeightSync
+from rlplan.planner.configs.megatron import teaching
 from rlplan.planner.configs.megatron.reading import Ways, endless, is_async, one_off, run_by
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
@@ -18,6 +19,7 @@ CRITIC_APART: Final = "a critic on GPUs of its own, as miles places it before Au
 
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
+    teaching.join(settings)
     if settings.value("replicas") is not None and settings.word("backend") == "fsdp":
         settings.leave_out("replicas", "copies of the weights that groups of ranks hold")
     for key in OF_CRITICS if settings.word("estimator") == "ppo" else ():

@@ -277,9 +277,9 @@ def test_an_asynchronous_start_is_one_batch_ahead_or_never_stops():
         "--rollout-function-path slime.rollout.fully_async_rollout.generate_rollout_fully_async"
     )
     endless = read(
-        f"train_async.py {APART} {rollout} --sglang-server-concurrency 64 --rollout-num-gpus-per-engine 2"
+        f"train_async.py {APART} {rollout} --sglang-server-concurrency 7 --rollout-num-gpus-per-engine 2"
     )
-    # 64 samples at each of four engines are the 256 of a step, and those of the step before are learnt from meanwhile.
+    # 28 samples run at four engines, and 28 groups of eight may wait: 252 of a step's 256, beside the step that is learnt from.
     assert (endless.draft.mode, endless.draft.staleness, endless.draft.in_flight) == (
         "async",
         2.0,
@@ -699,20 +699,46 @@ def test_a_teacher_s_pass_is_forecast_on_its_server(tmp_path):
     assert {"prefill", "prompt log-probabilities"} <= set(cost.parts)
 
 
-@pytest.mark.parametrize(
-    ("framework", "more"),
-    [
-        (
-            "miles",
-            "--use-opd --opd-type sglang --opd-teacher-urls math=http://h1:1/g code=http://h2:2/g",
-        ),
-        ("miles", "--use-opd --opd-type sglang --opd-log-prob-top-k 16"),
-    ],
-)
-def test_teachers_that_tell_otherwise_stay_doubtful(tmp_path, framework, more):
-    found = served(tmp_path, more, framework)
+def test_teachers_of_which_the_script_starts_one_stay_doubtful(tmp_path):
+    urls = "math=http://h1:1/g code=http://h2:2/g"
+    found = served(tmp_path, f"--use-opd --opd-type sglang --opd-teacher-urls {urls}", "miles")
     assert "teacher" not in found.job.models
     assert "use-opd" in found.keys.changes_work
+
+
+@pytest.mark.parametrize("whose", ["only-student", "union"])
+def test_a_teacher_is_asked_for_likeliest_tokens(tmp_path, whose):
+    """Whoever else's tokens are asked for, the student's engine passes over the responses again (reward_func)."""
+    more = f"--use-opd --opd-type sglang --opd-log-prob-top-k 16 --opd-top-k-strategy {whose}"
+    found = served(tmp_path, more, "miles")
+    assert found.job.teacher.top_tokens == 16
+    assert list(found.keys.changes_work) == (["opd-top-k-strategy"] if whose == "union" else [])
+
+
+# As examples/on_policy_distillation/run-qwen3-8B-opd-multi-teacher.sh of miles starts its two.
+SEVERAL = """
+serve() {{
+    CUDA_VISIBLE_DEVICES=$1 python3 -m sglang.launch_server --model-path "$2" --port "$3" --tp {tp} > log 2>&1 &
+    echo "log $3"
+}}
+MATH=$(serve 6 /models/Qwen3-14B 13141)
+CODE=$(serve 7 /models/Qwen3-4B 13142)
+ray job submit -- python3 train.py {flags} --actor-num-gpus-per-node 4 --rollout-num-gpus 2 --global-batch-size 256 \\
+    --use-opd --opd-type sglang --opd-teacher-urls math=http://127.0.0.1:13141/generate \\
+    code=http://127.0.0.1:13142/generate default=http://127.0.0.1:13141/generate
+"""
+
+
+def test_several_teachers_alike_are_the_largest_on_all_of_their_gpus(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SEVERAL.format(flags=COMMON, tp=1))
+    found = imported("miles", [str(path)], OPTIONS)
+    assert dict(found.job.models)["teacher"] == "qwen3-14b"
+    layout = found.draft.tasks["teacher.compute_log_prob"]
+    assert (layout.tp, layout.dp) == (1, 2)
+    assert [pool.gpus for pool in found.draft.pools] == [4, 2, 2]
+    assert any("teacher.imbalance" in each for each in found.guesses)
+    assert not found.keys.changes_work
 
 
 def test_a_server_of_a_judge_is_no_teacher(tmp_path):
