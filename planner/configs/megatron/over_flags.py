@@ -334,11 +334,15 @@ def _otherwise(settings: Settings, groups: Sequence[Group], main: Group) -> Iter
         own = {f"{OF_ENGINE}{name.replace('_', '-')}": each for name, each in _own(group)}
         return {key: each for key, each in own.items() if key in counted}
 
+    usual = layout(main)
     for group in groups:
-        if group.engine != main.engine or layout(group) != layout(main):
+        own = layout(group)
+        other = sorted(key for key in {**own, **usual} if own.get(key) != usual.get(key))
+        if group.engine != main.engine or other:
+            by = f" with another {', '.join(other)}" if other else ""
             yield (
-                f"{group.kind} engines of {group.engine} GPUs ({group.gpus} in all), which are forecast as the {main.kind} engines of "
-                f"{main.engine}"
+                f"{group.kind} engines of {group.engine} GPUs ({group.gpus} in all){by}, which are forecast as the {main.kind} engines "
+                f"of {main.engine}"
             )
 
 

@@ -45,10 +45,6 @@ def write_flags(export: Export, *, filter_path: str) -> str:
     export.check_roles(("actor", "critic", "reference"))
     for role in export.roles:
         export.check_home(role)
-    adapter = export.plan.job.adapter("actor")
-    if adapter is not None:
-        where, problem = "job.adapters.actor", "trains an adapter"
-        raise export.refused(where, problem, "all weights", f"rank {adapter.rank}")
     _pools(export)
     export.values["hf-checkpoint"] = export.model("actor")
     if export.penalty[0] != "none":
@@ -246,6 +242,10 @@ def _generation(export: Export) -> None:
     export.put("rollout_memory", layout.memory_fraction)
     export.put("rollout_running", layout.max_running)
     export.put("concurrency", layout.max_running)
+    if job.engines.graph_sequences is not None:
+        captures = job.engines.graph_sequences > 0
+        export.put("graph_most", job.engines.graph_sequences if captures else None)
+        export.put("without_graphs", not captures)
     if job.kv_cache == "fp8":
         export.put("kv_cache", "fp8")
 

@@ -12,11 +12,19 @@ FILTER: Final = "miles.rollout.filter_hub.dynamic_sampling_filters.check_reward_
 
 def write(export: Export) -> str:
     """Write a plan's values, and return the command that starts them."""
+    adapter = export.plan.job.adapter("actor")
+    if adapter is not None and export.penalty[0] != "none":
+        where, problem = "job.adapters.actor", "trains an adapter beside a reference"
+        raise export.refused(
+            where, problem, "no KL penalty, or all weights", f"rank {adapter.rank}"
+        )
     start = write_flags(export, filter_path=FILTER)
     if export.plan.flow.is_endless:
         _endless(export)
-    adapter = export.plan.job.adapter("actor")
     if adapter is not None:
+        if adapter.sync != "adapter":
+            where, problem = "job.adapters.actor.sync", "merges adapters before engines get them"
+            raise export.refused(where, problem, "adapter", adapter.sync)
         export.put("lora_rank", adapter.rank)
         export.put("lora_alpha", adapter.alpha or adapter.rank)
         export.values["target-modules"] = "all-linear"

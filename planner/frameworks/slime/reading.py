@@ -29,7 +29,7 @@ CRITIC_APART: Final = (
     "a critic on GPUs of its own beside the actor's, as slime up to 0.2 places it, on which colocated engines stand too: "
     "it is forecast on the actor's GPUs"
 )
-ADAPTER_NOTE: Final = "{} is of a copy of slime, which trains no adapters itself: they are taken to be merged for generation, as in miles"
+ADAPTER_NOTE: Final = "{} is of a copy of slime, which trains no adapters itself: they are taken to be merged for generation"
 AHEAD_NOTE: Final = (
     f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
 )

@@ -25,6 +25,10 @@ FILTER: Final = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_
 
 def write(export: Export) -> str:
     """Write a plan's values, and return the command that starts them."""
+    adapter = export.plan.job.adapter("actor")
+    if adapter is not None:
+        where, problem = "job.adapters.actor", "trains an adapter"
+        raise export.refused(where, problem, "all weights", f"rank {adapter.rank}")
     if "critic" in export.roles and not trainer_leaves(export):
         where, problem = f"tasks.{UPDATE}.offload", "a trainer with a critic stays on its GPUs"
         raise export.refused(where, problem, "true, of all states", False)

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
 from rlplan.parts import num_parameters
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.megatron.model import layers_with_experts, written_model
 from rlplan.planner.configs.reading.configuration import most_named, starts_of
+from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.catalog import load_model, model_names
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
@@ -314,7 +316,10 @@ def test_attention_of_groups_and_experts_over_all_of_an_engine_s_ranks():
     layout = spread.draft.tasks["actor.generate"]
     assert (layout.tp, layout.dp, layout.ep, layout.expert_tp) == (2, 4, 8, 1)
     together = read(f"{SHARED} {flags}".replace("Qwen3-4B", "Qwen3-30B-A3B"))
-    assert together.draft.tasks["actor.generate"].tp == 8
+    assert together.draft.tasks["actor.generate"].tp == 2
+    assert "forecast as spread" in together.keys.not_modelled["sglang-enable-dp-attention"]
+    dense = read(f"{SHARED} {flags}")
+    assert dense.draft.tasks["actor.generate"].tp == 8
     assert "sglang-enable-dp-attention" in together.keys.not_modelled
 
 
@@ -631,7 +636,8 @@ def test_a_variable_of_the_ray_job_says_what_trained_before_a_flag_did(
         ("--sglang-enable-deepep-moe", 8, 8, True),
         ("--sglang-enable-ep-moe", 8, 8, False),
         ("--sglang-enable-ep-moe --sglang-enable-dp-attention --sglang-dp-size 4", 2, 8, False),
-        ("--sglang-enable-dp-attention --sglang-dp-size 4", 8, 1, False),
+        # Attention of a group's requests on two ranks, and of every expert a part on all eight, forecast as whole ones.
+        ("--sglang-enable-dp-attention --sglang-dp-size 4", 2, 8, False),
     ],
 )
 def test_engines_that_send_tokens_to_experts_spread_them_over_all_their_ranks(flags, tp, ep, left):
@@ -746,3 +752,35 @@ def test_a_server_of_a_judge_is_no_teacher(tmp_path):
     assert "teacher" not in found.job.models
     assert "rm-url" in found.keys.changes_work
     assert len(found.draft.pools) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "most"),
+    [
+        ("", None),
+        ("--sglang-cuda-graph-max-bs 16", 16),
+        ("--sglang-cuda-graph-bs 1 2 4 8", 8),
+        ("--sglang-cuda-graph-bs 32", 32),
+        ("--sglang-cuda-graph-max-bs 16 --sglang-disable-cuda-graph", 0),
+    ],
+)
+def test_an_engine_captures_graphs_as_it_is_told(flags, most):
+    found = read(f"{SHARED} {flags}")
+    assert found.job.engines.graph_sequences == most
+    assert not [key for key in found.keys.not_modelled if "graph" in key]
+
+
+def test_an_adapter_of_miles_is_handed_on_by_itself():
+    """By update_weight_from_tensor.py: load_lora_adapter_from_tensors."""
+    words = f"miles/{SHARED} --micro-batch-size 1 --lora-rank 16 --target-modules all-linear"
+    found = imported("miles", words.split(), OPTIONS)
+    adapter = found.job.adapter("actor")
+    assert (adapter.rank, adapter.sync) == (16, "adapter")
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved), "plan")
+    written = exported(plan, "miles")
+    assert (written.values["lora-rank"], written.values["target-modules"]) == (16, "all-linear")
+    merged = replace(
+        plan, job=replace(plan.job, adapters=FrozenDict({"actor": replace(adapter, sync="merged")}))
+    )
+    with pytest.raises(FileError, match="merges adapters before engines get them"):
+        exported(merged, "miles")

@@ -43,7 +43,7 @@ def test_what_options_say_counts_before_a_file(tmp_path):
     assert found.job.workload.prompts == 96
 
 
-@pytest.mark.parametrize(("text", "of_work"), [("max_turns: 3", True), ("tis_level: token", False)])
+@pytest.mark.parametrize(("text", "of_work"), [("max_turns: 3", True), ("flavour: vanilla", False)])
 def test_what_only_ones_own_functions_read_is_said(tmp_path, text, of_work):
     found = read(tmp_path, text, "custom-config-path")
     there = found.keys.changes_work if of_work else found.keys.not_modelled
@@ -181,3 +181,11 @@ def test_a_file_that_the_script_writes_itself_is_read(tmp_path):
     found = imported("slime", [str(path)], OPTIONS)
     assert found.job.prefill == PrefillApart(replicas=1)
     assert not found.keys.changes_work
+
+
+def test_corrections_of_slimes_examples_change_no_work(tmp_path):
+    text = "use_tis: true\ntis_level: token\nrs_lower_bound: null\ntis_batch_normalize: true\n"
+    found = read(tmp_path, text, "custom-config-path")
+    assert not found.keys.changes_work
+    assert not found.keys.not_modelled
+    assert not found.keys.unknown
