@@ -221,7 +221,8 @@ def _of_role(read: Read, role: str) -> dict[str, Any]:
     found = [each for each in _listed(read, "megatron") if each.get("role") == role]
     if len(found) > 1:
         raise FileError(read.file, f"has {role} {len(found)} times", field="role", allowed="once")
-    values = next((each[name] for each in found for name in OVERRIDES if each.get(name)), {})
+    given = (each[name] for each in found for name in OVERRIDES if each.get(name))
+    values: Mapping[str, Any] = next(given, {})
     return {name: value for name, value in values.items() if name not in OF_PLACE}
 
 
@@ -260,10 +261,11 @@ def _served(settings: Settings, read: Read, model: Mapping[str, Any]) -> Served:
     """Return a model of a file, with what it leaves to the flags (sglang_config.py: resolve)."""
     actor = settings.given(settings.key_of("model"))
     usual = model.get("num_gpus_per_engine") or settings.whole("rollout_tp")
-    listed = next((model[name] for name in GROUPS if model.get(name)), [])
+    named = (model[name] for name in GROUPS if model.get(name))
+    listed: Sequence[Mapping[str, Any]] = next(named, [])
     groups = tuple(_group(read, each, usual) for each in listed)
-    named = next((group.arguments.get("model_path") for group in groups), None)
-    checkpoint = named or model.get("model_path") or actor
+    own = next((group.arguments.get("model_path") for group in groups), None)
+    checkpoint = own or model.get("model_path") or actor
     told = model.get("update_weights")
     learns = checkpoint == actor if told is None else bool(told)
     return Served(name=str(model.get("name")), path=checkpoint, learns=learns, groups=groups)
@@ -275,7 +277,7 @@ def _group(read: Read, group: Mapping[str, Any], usual: int) -> Group:
     Raises:
         FileError: It is of no known kind, or has no GPU.
     """
-    kind, gpus = group.get("worker_type"), group.get("num_gpus")
+    kind, gpus = group.get("worker_type"), group.get("num_gpus", 0)
     if kind not in KINDS:
         raise FileError(
             read.file, "is not known", field="worker_type", value=kind, allowed=", ".join(KINDS)
