@@ -222,7 +222,7 @@ def _of_role(read: Read, role: str) -> dict[str, Any]:
     if len(found) > 1:
         raise FileError(read.file, f"has {role} {len(found)} times", field="role", allowed="once")
     given = (each[name] for each in found for name in OVERRIDES if each.get(name))
-    values: Mapping[str, Any] = next(given, {})
+    values = _mapping(read, next(given, {}), OVERRIDES[0])
     return {name: value for name, value in values.items() if name not in OF_PLACE}
 
 
@@ -232,10 +232,29 @@ def _listed(read: Read, key: str) -> list[dict[str, Any]]:
     Raises:
         FileError: It has none.
     """
-    listed = read.data.get(key)
+    return _mappings(read, read.data.get(key), key)
+
+
+def _mappings(read: Read, listed: object, key: str) -> list[dict[str, Any]]:
+    """Return a list of mappings.
+
+    Raises:
+        FileError: It is none.
+    """
     if not isinstance(listed, list) or not all(isinstance(each, dict) for each in listed):
         raise FileError(read.file, "has no list of mappings", field=key, allowed=f"{key}: [...]")
     return listed
+
+
+def _mapping(read: Read, given: object, key: str) -> dict[str, Any]:
+    """Return a mapping.
+
+    Raises:
+        FileError: It is none.
+    """
+    if not isinstance(given, dict):
+        raise FileError(read.file, "is no mapping", field=key, allowed="names with values")
+    return {str(name): value for name, value in given.items()}
 
 
 def _engines(settings: Settings, read: Read) -> Laid:
@@ -248,7 +267,7 @@ def _engines(settings: Settings, read: Read) -> Laid:
         raise FileError(read.file, problem, field="update_weights", allowed="one")
     laid = _of_actor(settings, read, learning[0].groups)
     frozen = [model for model in models if not model.learns]
-    if len(frozen) == 1 and _asks_a_teacher(settings):
+    if len(frozen) == 1 and frozen[0].groups and _asks_a_teacher(settings):
         return replace(laid, flat=laid.flat | _of_teacher(frozen[0], read))
     asked = (
         f"what {model.name} ({model.path}, on {model.gpus} GPUs of its own) is asked: {SERVICE}"
@@ -262,7 +281,7 @@ def _served(settings: Settings, read: Read, model: Mapping[str, Any]) -> Served:
     actor = settings.given(settings.key_of("model"))
     usual = model.get("num_gpus_per_engine") or settings.whole("rollout_tp")
     named = (model[name] for name in GROUPS if model.get(name))
-    listed: Sequence[Mapping[str, Any]] = next(named, [])
+    listed = _mappings(read, next(named, []), GROUPS[0])
     groups = tuple(_group(read, each, usual) for each in listed)
     own = next((group.arguments.get("model_path") for group in groups), None)
     checkpoint = own or model.get("model_path") or actor
@@ -288,7 +307,8 @@ def _group(read: Read, group: Mapping[str, Any], usual: int) -> Group:
             raise FileError(
                 read.file, "is no number of GPUs", field=name, value=value, allowed="at least 1"
             )
-    return Group(kind=kind, gpus=gpus, engine=engine, arguments=group.get("overrides") or {})
+    arguments = _mapping(read, group.get("overrides") or {}, OVERRIDES[0])
+    return Group(kind=kind, gpus=gpus, engine=engine, arguments=arguments)
 
 
 def _check_gpus(settings: Settings, read: Read, gpus: int) -> None:

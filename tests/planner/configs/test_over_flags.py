@@ -145,6 +145,11 @@ def test_a_teacher_among_the_engines_is_one(tmp_path):
         (f"{ENGINES}  - {{worker_type: regular, num_gpus: 4}}", "has groups of 4 GPUs together"),
         (f"{ENGINES}  - {{worker_type: regulr, num_gpus: 8}}", "worker_type: is not known"),
         (f"{ENGINES}  - {{worker_type: regular, num_gpus: x}}", "is no number of GPUs"),
+        (f"{ENGINES}  - regular", "server_groups: has no list of mappings"),
+        (
+            f"{ENGINES}  - {{worker_type: regular, num_gpus: 8, overrides: [1]}}",
+            "overrides: is no mapping",
+        ),
         (f"{ENGINES}  - {{worker_type: placeholder, num_gpus: 8}}", "has no engine"),
         (
             "sglang: [{name: a, update_weights: false, server_groups: [{worker_type: regular, num_gpus: 8}]}]",
