@@ -450,11 +450,14 @@ class Engines:
 
     Attributes:
         sleeps: Whether an engine that shares its GPUs gives weights and cache up while others work.
+        graph_sequences: Most sequences of a step for which the generating engine captures CUDA graphs: steps of more are launched
+            kernel by kernel, and with 0 all are. None takes the engine's own.
     """
 
     train: str | None = None
     generate: str | None = None
     sleeps: bool = True
+    graph_sequences: NonNegativeInt | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -119,6 +119,7 @@ def layer_operators(
             Elementwise("norm", norms * 2 * outside, kernels=norms),
             *_enter(shard, row_bytes),
             *_adapted(part, model, own, shard, adapter),
+            *_gathered(part, model, shard, adapter, row_bytes),
             *_leave(shard, row_bytes),
             *_residual(model, shard, tokens, outside, adapter),
         )
@@ -161,10 +162,32 @@ def _adapted(
 ) -> Operators:
     if adapter is None:
         return operators
-    kind = "attention" if part is attention_of(model) else "feed-forward"
-    if adapter.targets in {kind, "all-linear"}:
+    if _has_adapters(part, model, adapter):
         return with_adapters(operators, adapter, shard.value_bytes)
     return frozen(operators)
+
+
+def _has_adapters(part: LayerPart, model: ModelArchitecture, adapter: Adapter) -> bool:
+    """Tell whether the products of a layer's part have adapters."""
+    kind = "attention" if part is attention_of(model) else "feed-forward"
+    return adapter.targets in {kind, "all-linear"}
+
+
+def _gathered(
+    part: LayerPart,
+    model: ModelArchitecture,
+    shard: Shard,
+    adapter: Adapter | None,
+    num_bytes: float,
+) -> Operators:
+    """Return the gathering of what an adapter adds to a part's output, which its last product makes column by column.
+
+    Where ranks split sequences between parts, each has some columns of all tokens, gathers the others, and keeps its own tokens;
+    backwards it gathers the tokens (Megatron-Bridge, peft/utils.py: ParallelLinearAdapter with `input_is_parallel`).
+    """
+    if adapter is None or not shard.splits_sequence or not _has_adapters(part, model, adapter):
+        return ()
+    return (Collective("adapter gather", "all_gather", num_bytes),)
 
 
 def _enter(shard: Shard, num_bytes: float) -> Operators:

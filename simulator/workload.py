@@ -473,9 +473,19 @@ def straggler_fraction(
 
 
 def as_told(engine: EngineSheet, task: Task, job: Job) -> EngineSheet:
-    """Return the sheet of a task's engine as the trainer of the task's role is told to use it."""
-    shares = task.kind != "generate" and job.trainer(task.role).shares_prompts
-    return sharing_prompts(engine) if shares else engine
+    """Return the sheet of a task's engine as the job tells it to work: the trainer of the task's role, or what generates."""
+    if task.kind == "generate":
+        told = job.engines.graph_sequences
+        return engine if told is None else capturing(engine, told)
+    return sharing_prompts(engine) if job.trainer(task.role).shares_prompts else engine
+
+
+@lru_cache(maxsize=64)
+def capturing(engine: EngineSheet, sequences: int) -> EngineSheet:
+    """Return an engine whose CUDA graphs hold steps of at most so many sequences; with 0 it has none."""
+    hidden = engine.launches_hidden and sequences > 0
+    steps = replace(engine.steps, captured_tokens=sequences)
+    return replace(engine, steps=steps, launches_hidden=hidden)
 
 
 @lru_cache(maxsize=64)

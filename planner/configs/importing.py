@@ -25,12 +25,13 @@ from rlplan.planner.configs.environments import (
     with_turns_said,
 )
 from rlplan.planner.configs.frameworks import load_part
+from rlplan.planner.configs.megatron.over_flags import lay_files_over
 from rlplan.planner.configs.missing import missing_beside, missing_values
 from rlplan.planner.configs.models import model_of, notes_of_names
 from rlplan.planner.configs.prefilling import prefill_of
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
-from rlplan.planner.configs.reading.given import GivenValue, scalar
+from rlplan.planner.configs.reading.given import OF_WORK, GivenValue, scalar
 from rlplan.planner.configs.reading.launched import with_files, without_file
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
@@ -58,10 +59,6 @@ OWN_CONFIGS = (
     "ppo_megatron_trainer.yaml",
 )
 JOB_FILE = "job.yaml"
-# What names of keys have that say how much is done.
-OF_WORK = re.compile(
-    r"turn|round|vote|agent|batch|sample|obs|retr|search|branch|tree|max_|num_|\bn_"
-)
 # Values that are looked for in one configuration before it is given up.
 MOST_MISSING = 20
 # Numbers that an example may be where the framework's default does not go with what is said.
@@ -319,7 +316,9 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     set_version(settings, options.version, Path(given[0]))
     settings.sheet = of_start(settings.sheet, settings.start)
     settings.model = options.model
-    _set_values(settings, options.values, Path(given[0]).parent)
+    folder = Path(given[0]).parent
+    lay_files_over(settings, folder)
+    _set_values(settings, options.values, folder)
     _replace_models(settings, options)
     _check_fork(settings)
     return settings

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.models import ModelArchitecture
+from rlplan.parts import num_parameters
 from rlplan.profiles.catalog import load_model, model_names
 from rlplan.profiles.jobs.config.reading import cached_config
 from rlplan.profiles.sheets import canonical_name
@@ -44,6 +45,12 @@ VISUAL: Final = frozenset(
         "glm4v_moe",
     }
 )
+
+
+def parameters_of(named: object) -> int:
+    """Return the parameters of a model by what a configuration calls it; 0 where no sheet is of it."""
+    known = model_of(named) if isinstance(named, str) else None
+    return num_parameters(load_model(known)) if known in model_names() else 0
 
 
 def has_visual(model: ModelArchitecture) -> bool:

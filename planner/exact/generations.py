@@ -49,7 +49,7 @@ from rlplan.simulator.memory.transition_memory import (
 )
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTransition, Site
 from rlplan.simulator.stages import task_cost
-from rlplan.simulator.workload import statistics_of
+from rlplan.simulator.workload import as_told, statistics_of
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
 
 # How a pool can generate: in which layout, after which transition, with how much KV cache.
@@ -173,7 +173,8 @@ class GenerationTable:
         self.options, self.ways = options, WeightMoves(options.space, transition)
         self.job, self.facts = options.space.job, options.space.facts
         self.task = options.space.generate_task()
-        self.engine = self.facts.engine(options.space.engine_of(self.task))
+        engine = self.facts.engine(options.space.engine_of(self.task))
+        self.engine = as_told(engine, self.task, self.job)
         self.played = 0
         self._seconds: dict[tuple[TaskPlan, Site, int], float] = {}
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}

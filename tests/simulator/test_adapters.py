@@ -231,3 +231,24 @@ def test_a_layer_holds_the_widest_matrixs_product_and_its_scaled_copy_beside_wha
     ours, theirs = (task_memory(placed(each, **sizes)).transient for each in (adapted, job))
     wider = 2 * 8192 * job.architecture("actor").ffn_size * 2
     assert ours["activations"] == theirs["activations"] + wider
+
+
+@pytest.mark.parametrize(
+    ("targets", "gathers"), [("all-linear", 2), ("attention", 1), ("feed-forward", 1)]
+)
+def test_ranks_that_split_sequences_gather_what_adapters_add(targets, gathers):
+    """By Megatron-Bridge's ParallelLinearAdapter: all tokens' outputs of each part, which has one row-parallel product."""
+    model, adapter = load_model("llama-2-7b"), Adapter(rank=1, targets=targets)
+    batch = Batch(sequences=1, tokens=64, sequence_tokens=64, head_tokens=0)
+
+    def gathered(shard, beside):
+        found = layer_operators(model, shard, batch, beside)
+        return [each.num_bytes for each in found if each.name == "adapter gather"]
+
+    assert (
+        gathered(Shard(tp=2, sequence_parallel=True), adapter)
+        == [64 * model.hidden_size * 2] * gathers
+    )
+    assert gathered(Shard(tp=2, sequence_parallel=True), None) == []
+    assert gathered(Shard(tp=1, sequence_parallel=True), adapter) == []
+    assert gathered(Shard(tp=2), adapter) == []

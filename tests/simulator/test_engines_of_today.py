@@ -16,6 +16,7 @@ from rlplan.simulator.generation.generating import clock_of, limits_of, replica_
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost
+from rlplan.simulator.workload import capturing
 from rlplan.workload import Lognormal, Workload
 from tests.simulator.cost_jobs import PPO, job_of, site_of
 from tests.simulator.placing import replica_setting
@@ -206,3 +207,11 @@ def test_a_mixture_trains_as_was_published(monkeypatch):
     assert site is not None
     seconds = task_cost(PlacedTask(update, chosen, site, job, load_facts(job))).total.seconds
     assert 512 * 4096 / 8 / seconds == pytest.approx(12_040, rel=0.1)
+
+
+def test_a_job_says_up_to_how_many_sequences_graphs_hold():
+    sheet, small = load_engine("sglang-0.5"), "qwen3-0.6b"
+    few, none = capturing(sheet, 8), capturing(sheet, 0)
+    assert clock(few, small).decode(8, 100) == clock(sheet, small).decode(8, 100)
+    assert clock(few, small).decode(9, 100) > clock(sheet, small).decode(9, 100)
+    assert clock(none, small).decode(8, 100) > clock(sheet, small).decode(8, 100)

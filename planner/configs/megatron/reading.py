@@ -46,6 +46,7 @@ from rlplan.planner.configs.sizes import (
     updates_of,
 )
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.profiles.catalog import load_model
 
 ENGINE: Final = "sglang-0.5"
 # Specifications of slime and miles that put transformers' linear attention into Megatron's layers.
@@ -65,6 +66,7 @@ PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
 )
 FOUR_BITS_NOTE: Final = "the engine's weights of four bits are forecast as those of 16"
+CUT_EXPERTS: Final = "experts that all ranks of an engine have a part of, which are forecast as spread over the ranks"
 PROMPT_GUESS: Final = "prompts of at most {:,} tokens; {} says it"
 GPUS_GUESS: Final = (
     "{} GPUs a node: the script counts those of the machine on which it runs (line {}); a variable that it reads "
@@ -133,6 +135,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
             train=settings.sheet.trainers[ways.trainer].engine,
             generate=ENGINE,
             sleeps=bool(rollout_gpus) or _rollout_leaves(settings),
+            graph_sequences=_graph_sequences(settings),
         ),
         algorithm=algorithm(settings),
         models=models,
@@ -437,10 +440,12 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
     tp = divided(settings, settings.key_of("engine_pp"), gpus, pp)
     ep, groups = _engine_ep(settings, tp), settings.whole("engine_dp")
     if settings.on("dp_attention") and groups > 1:
+        if ep == 1 and tp % groups == 0 and _expert_model(settings):
+            ep = tp
+            settings.leave_out("dp_attention", CUT_EXPERTS)
         if ep == tp and tp % groups == 0:
-            tp //= (
-                groups  # attention of each group's requests, experts over all of the engine's ranks
-            )
+            # attention of each group's requests, experts over all of the engine's ranks
+            tp //= groups
         else:
             settings.leave_out("dp_attention", "attention that groups of ranks share by requests")
     width = max(1, gpus // pp // ep)
@@ -459,6 +464,14 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
     )
 
 
+def _expert_model(settings: Settings) -> bool:
+    """Tell whether the actor has experts, by the flags that write it out or by its sheet."""
+    if (settings.optional_whole("num_experts") or 0) > 0:
+        return True
+    sheet = written_model(settings).sheet
+    return sheet is not None and load_model(sheet).num_experts > 0
+
+
 def _engine_ep(settings: Settings, tp: int) -> int:
     """Return over how many ranks an engine's experts lie: all of its tensor-parallel ones where tokens are sent to them.
 
@@ -469,6 +482,22 @@ def _engine_ep(settings: Settings, tp: int) -> int:
         settings.leave_out(name, "how fast the engine's kernels send tokens to experts")
     given = settings.whole("engine_ep")
     return tp if sent or settings.on("engine_ep_moe") else given
+
+
+def _graph_sequences(settings: Settings) -> int | None:
+    """Return up to how many sequences the engine's steps are in CUDA graphs, where flags say it; 0 for none.
+
+    A list of sizes counts before the largest (sglang/srt/server_args.py).
+    """
+    sizes, most = settings.value("graph_sizes"), settings.optional_whole("graph_most")
+    listed = [each for each in (sizes if isinstance(sizes, list) else [sizes]) if each is not None]
+    if settings.on("without_graphs"):
+        return 0
+    return (
+        max(settings.as_whole(settings.sheet.settings["graph_sizes"], each) for each in listed)
+        if listed
+        else most
+    )
 
 
 def _precision(settings: Settings) -> Precision:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.models import ModelArchitecture, layer_kinds
-from rlplan.plan import WHOLE_BATCH_MODES, TaskPlan
+from rlplan.plan import TaskPlan
 from rlplan.planner.configs.megatron.model import DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY
 from rlplan.planner.configs.megatron.reading import ENGINE, MEGATRON
 from rlplan.planner.configs.writing.export import (
@@ -45,10 +45,6 @@ def write_flags(export: Export, *, filter_path: str) -> str:
     export.check_roles(("actor", "critic", "reference"))
     for role in export.roles:
         export.check_home(role)
-    adapter = export.plan.job.adapter("actor")
-    if adapter is not None:
-        where, problem = "job.adapters.actor", "trains an adapter"
-        raise export.refused(where, problem, "all weights", f"rank {adapter.rank}")
     _pools(export)
     export.values["hf-checkpoint"] = export.model("actor")
     if export.penalty[0] != "none":
@@ -68,7 +64,8 @@ def write_flags(export: Export, *, filter_path: str) -> str:
     _trainer(export)
     _generation(export)
     _losses(export)
-    return AHEAD if export.plan.flow.is_batch_ahead else SYNC
+    flow = export.plan.flow
+    return AHEAD if flow.is_batch_ahead or flow.is_endless else SYNC
 
 
 def text_of_flags(export: Export, start: str) -> str:
@@ -89,9 +86,8 @@ def _pools(export: Export) -> None:
     export.put("colocate", not export.apart)
     if export.apart:
         export.put("rollout_gpus", plan.pool(export.generate.pool).gpus)
-    if plan.flow.by_sample:
-        problem, allowed = "stops generating at no time", ", ".join(WHOLE_BATCH_MODES)
-        raise export.refused("mode", problem, allowed, plan.mode)
+    if plan.flow.overlaps:
+        export.whole_age("syncs weights after each step's updates")
 
 
 def _model(export: Export, model: ModelArchitecture) -> None:
@@ -238,7 +234,7 @@ def _generation(export: Export) -> None:
     layout, job = export.generate, export.plan.job
     export.engine_word({"sglang": ENGINE})
     groups = max(1, layout.ep // layout.tp)
-    export.put("rollout_tp", layout.tp * layout.pp * groups)
+    export.put("rollout_tp", engine_gpus(layout))
     export.put("engine_pp", layout.pp)
     export.put("engine_ep", layout.ep)
     export.put("engine_dp", groups)
@@ -246,8 +242,17 @@ def _generation(export: Export) -> None:
     export.put("rollout_memory", layout.memory_fraction)
     export.put("rollout_running", layout.max_running)
     export.put("concurrency", layout.max_running)
+    if job.engines.graph_sequences is not None:
+        captures = job.engines.graph_sequences > 0
+        export.put("graph_most", job.engines.graph_sequences if captures else None)
+        export.put("without_graphs", not captures)
     if job.kv_cache == "fp8":
         export.put("kv_cache", "fp8")
+
+
+def engine_gpus(layout: TaskPlan) -> int:
+    """Return the GPUs of an engine, whose experts may lie over several groups that share attention out by requests."""
+    return layout.tp * layout.pp * max(1, layout.ep // layout.tp)
 
 
 def _losses(export: Export) -> None:

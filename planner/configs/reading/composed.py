@@ -543,20 +543,34 @@ def laid_over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
 def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a file's mapping, and the file and line of each leaf."""
     try:
-        loader = _Loader(path.read_text(encoding="utf-8"))
-        node = loader.get_single_node()
-        data = {} if node is None else loader.construct_document(node)
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
+    return marked(text, str(path))
+
+
+def marked(text: str, file: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a YAML text's mapping, and the file and line of each leaf.
+
+    Args:
+        file: Where it stands, for messages.
+
+    Raises:
+        FileError: It is no mapping.
+    """
+    try:
+        loader = _Loader(text)
+        node = loader.get_single_node()
+        data = {} if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f" (line {mark.line + 1})" if mark is not None else ""
-        raise FileError(str(path), f"is not YAML{line}") from None
+        raise FileError(file, f"is not YAML{line}") from None
     if not isinstance(data, dict):
-        raise FileError(str(path), "is no mapping", allowed="keys with values")
+        raise FileError(file, "is no mapping", allowed="keys with values")
     places: dict[str, str] = {}
     if node is not None:
-        _mark(node, "", str(path), places)
+        _mark(node, "", file, places)
     return {str(key): value for key, value in data.items()}, places
 
 

@@ -415,7 +415,8 @@ class _Script:
             settings = _of_start(sheet, start, str(path), path.parent, tuple(found.gaps))
             exported = (*found.exported.items(), *commands[place].variables)
             command = replace(commands[place], variables=exported)
-            settings = _with_launch(settings, start, path.parent, command, commands)
+            beside = (*found.inside, *commands)
+            settings = _with_launch(settings, start, path.parent, command, beside)
             many = 1 if self.taken_as == sheet.name else len({each.arguments for _, each in starts})
             if many > 1:
                 line = commands[place].line
@@ -425,7 +426,7 @@ class _Script:
             settings.lost = (
                 lost_below(commands, place, path, script_text(path)) if is_shell else None
             )
-            settings.notes += found.notes
+            settings.notes, settings.written = settings.notes + found.notes, found.written
             settings.notes += tuple(
                 f"{gap.source} (line {gap.line}) {NOT_AT_HAND}: what it sets is not known"
                 for gap in found.gaps

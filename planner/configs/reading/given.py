@@ -35,6 +35,10 @@ class GivenValue:
 
 # How a flag's mapping begins, as JSON or Python write it; `{name}` in braces is a word.
 JSON_MAPPING: Final = re.compile(r"""\s*\{\s*["'\}]""")
+# What names of keys have that say how much is done.
+OF_WORK: Final = re.compile(
+    r"turn|round|vote|agent|batch|sample|obs|retr|search|branch|tree|max_|num_|\bn_"
+)
 # A name in a mapping and its colon, where no space follows, as hydra allows.
 UNSPACED: Final = re.compile(r"([{,]\s*[\w.\-]+):(?=[^\s/])")
 

@@ -103,8 +103,12 @@ def with_underscores(flat: Flat) -> Flat:
 
 
 def service_keys(sheet: ConfigSheet, commands: Iterable[Command], file: str) -> Flat:
-    """Return the keys of commands of their own that a script starts beside a training; of several alike the last counts."""
-    found: Flat = {}
+    """Return the keys of commands of their own that a script starts beside a training.
+
+    Of several alike the last counts. Those before it have their number in their keys (`server.1.tp`) where a sheet knows all keys
+    that begin so.
+    """
+    servers: dict[str, list[Flat]] = {}
     for command in commands:
         for pattern, prefix in sheet.launch.services.items():
             places = range(len(command.words))
@@ -114,7 +118,13 @@ def service_keys(sheet: ConfigSheet, commands: Iterable[Command], file: str) -> 
             if at is None:
                 continue
             flags = flags_of(command.words[at + len(pattern.split(" ")) :], file)
-            found |= {f"{prefix}{name.replace('-', '_')}": given for name, given in flags.items()}
+            servers.setdefault(prefix, []).append(with_underscores(flags))
+    known, found = frozenset(sheet.named_patterns()), dict[str, GivenValue]()
+    for prefix, every in servers.items():
+        for number, flags in enumerate(every, 1):
+            apart = number < len(every) and f"{prefix}*" in known
+            begins = f"{prefix}{number}." if apart else prefix
+            found |= {f"{begins}{name}": given for name, given in flags.items()}
     return found
 
 
@@ -131,7 +141,7 @@ def with_files(sheet: ConfigSheet, flat: Flat, folder: Path) -> tuple[Flat, tupl
         given = found.get(key)
         if given is None or given.gaps or not isinstance(given.value, str) or not given.value:
             continue
-        path = _at_hand(given.value, folder) if given.value not in meant.words else None
+        path = at_hand(given.value, folder) if given.value not in meant.words else None
         if given.value in meant.words:
             below = _values_of(meant, meant.words[given.value], given.where)
         elif path is not None:
@@ -186,7 +196,7 @@ def _values_of(meant: KeyFile, held: Mapping[str, object], where: str) -> Flat:
     }
 
 
-def _at_hand(name: str, folder: Path) -> Path | None:
+def at_hand(name: str, folder: Path) -> Path | None:
     """Return the file of a name: as it stands, or below the script's folder or one above; else beside the script."""
     bases = (Path(), folder, *above(folder))
     paths = [base / name for base in bases] + [folder / Path(name).name]

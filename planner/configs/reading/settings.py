@@ -64,6 +64,7 @@ class Settings:
         version_reason: Why the sheet is of its version.
         copied: The version as which a copy of the framework's trainer counts, and why; empty for none.
         elsewhere: Calls that mean something in modules beside the program, as `PythonKeys` holds them.
+        written: Texts of files that its script writes, by their paths.
     """
 
     sheet: ConfigSheet
@@ -83,6 +84,7 @@ class Settings:
     version_reason: str = ""
     copied: tuple[str, ...] = ()
     elsewhere: tuple[tuple[str, str, str], ...] = ()
+    written: Mapping[str, str] = field(default_factory=dict)
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""

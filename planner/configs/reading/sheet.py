@@ -196,6 +196,7 @@ class LaunchSheet:
         positional_file: Whether the first word behind a start may name its YAML file.
         named_file: Whether `--config_path` and `--config_name` do, beside the program or the script that starts it.
         files: Keys that name files of more keys; those of the first file count before those of the next.
+        over_flags: Flags that name files whose values are laid over the others, and how each is read (`configs/megatron/over_flags.py`).
         calls: Calls of a Python program that give keys, by patterns of the callee's name.
         starts: Those of them that start a training.
         library: Module of the framework, which programs import these from; empty looks at no imports.
@@ -213,6 +214,7 @@ class LaunchSheet:
     positional_file: bool = False
     named_file: bool = False
     files: FrozenDict[str, KeyFile] = FrozenDict()
+    over_flags: FrozenDict[str, Literal["flags", "defaults", "roles", "engines"]] = FrozenDict()
     calls: FrozenDict[str, PythonCall] = FrozenDict()
     starts: tuple[str, ...] = ()
     library: str = ""

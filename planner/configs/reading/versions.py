@@ -24,6 +24,7 @@ MINOR: Final = "_minor"
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 PARTS: Final = re.compile(r"^(MAJOR|MINOR|PATCH)\s*=\s*(\d+)\s*$", re.MULTILINE)
+DEVELOPED: Final = re.compile(r"dev\d*$")
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
 
 
@@ -141,14 +142,30 @@ def _find_version(settings: Settings, script: Path) -> None:
             )
             break
         if known is not None:
-            settings.sheet = sheet.of(known)
-            settings.version_reason = f'by "{hint.words}" ({hint.where})'
+            older = _before(settings, known) if DEVELOPED.search(hint.version) else None
+            settings.sheet = sheet.of(known if older is None else older[0])
+            since = "" if older is None else f", {older[1]}"
+            settings.version_reason = f'by "{hint.words}" ({hint.where}){since}'
             break
     else:
         _by_keys(settings, hints)
     for hint in reversed(hints):
         if hint.of != "version":
             settings.sheet = _with_engine(settings.sheet, hint)
+
+
+def _before(settings: Settings, known: str) -> tuple[str, str] | None:
+    """Return the version that a whole configuration of a checkout between two versions is of, and why; None for the later one.
+
+    Such a file has keys of both, and one that it lacks tells that the checkout does not know that key yet.
+    """
+    order = settings.sheet.versions.index
+    for each in settings.sheet.ranges:
+        earlier = each.until is not None and order(each.until) < order(known)
+        key = next(_keys_of(settings, each), None) if each.lacks and earlier else None
+        if key is not None and each.until is not None:
+            return each.until, _reason(settings, key, each)
+    return None
 
 
 def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:

@@ -98,6 +98,8 @@ class Evaluated:
         exported: Variables that other scripts get which it starts.
         unread: Arguments that it is given and looks at nowhere.
         notes: What is to be said of it.
+        inside: What it would start to read what is printed (`$(...)`), in order.
+        written: Texts of files that it writes (`cat > FILE <<END`), by their paths.
     """
 
     commands: list[Command] = field(default_factory=list)
@@ -106,6 +108,8 @@ class Evaluated:
     exported: dict[str, Text] = field(default_factory=dict)
     unread: tuple[Text, ...] = ()
     notes: tuple[str, ...] = ()
+    inside: list[Command] = field(default_factory=list)
+    written: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -413,6 +413,13 @@ def _printf(words: list[str], given: str) -> str:
     return formatted(words[1:] if words[0] == "--" else words)
 
 
+def _mktemp(words: list[str], _: str) -> str:
+    """Print a template as it stands: only who makes the file and who reads it know its letters, and both have its name."""
+    if len(words) != 1 or words[0].startswith("-"):
+        raise UnknownFormError
+    return f"{words[0]}\n"
+
+
 PROGRAMS: Final[dict[str, Callable[[list[str], str], str]]] = {
     "tr": _tr,
     "wc": _wc,
@@ -434,6 +441,7 @@ PROGRAMS: Final[dict[str, Callable[[list[str], str], str]]] = {
     "expr": _expr,
     "seq": _seq,
     "printf": _printf,
+    "mktemp": _mktemp,
 }
 # Those that read nothing.
-WITHOUT_INPUT: Final = frozenset({"expr", "seq", "printf"})
+WITHOUT_INPUT: Final = frozenset({"expr", "seq", "printf", "mktemp"})

@@ -281,6 +281,8 @@ class _Script(Branches):
         if body is None:
             return True
         text = self._text_for(node)
+        if text is not None and not text.gaps and source(body).split() == ["cat"]:
+            self._write(node, text.value)
         if text is not None and text.value and _is_shell(body):
             return self._eval(text, node)
         with self._reading(text):
@@ -296,6 +298,15 @@ class _Script(Branches):
         self._said = joined(self._printed, " ", 0).value.strip() or self._said
         self._printed = kept
         return truth
+
+    def _write(self, node: "Node", text: str) -> None:
+        """Keep what goes into files that are named."""
+        inner = (part for each in node.children for part in each.children)
+        for part in (*node.children, *inner):
+            if part.type == "file_redirect" and part.children[0].type in {">", ">|"}:
+                path = self.words.text(part.children[-1])
+                if not path.gaps:
+                    self.found.written[path.value] = text
 
     def _text_for(self, node: "Node") -> Text | None:
         """Return what a statement is given to read: behind `<<<`, `<<` or `< <(...)`; None where it is nothing known."""
@@ -570,6 +581,7 @@ class _Script(Branches):
         self.words.variables.clear()
         self.words.variables.update(variables)
         self.words.arguments = arguments
+        self.found.inside += self.found.commands[commands:]
         del self.found.commands[commands:]
         undecided = self.found.gaps[gaps:]
         del self.found.gaps[gaps:]

@@ -1,9 +1,12 @@
 """miles: as slime, which it was forked from; FSDP trains as well, adapters are trained, weights go over RDMA."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from rlplan.job import USUAL_WEIGHT_SYNC, WeightSync
+from rlplan.models import Adapter
+from rlplan.planner.configs.megatron import teaching
 from rlplan.planner.configs.megatron.reading import Ways, endless, is_async, one_off, run_by
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
@@ -18,6 +21,7 @@ CRITIC_APART: Final = "a critic on GPUs of its own, as miles places it before Au
 
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
+    teaching.join(settings)
     if settings.value("replicas") is not None and settings.word("backend") == "fsdp":
         settings.leave_out("replicas", "copies of the weights that groups of ranks hold")
     for key in OF_CRITICS if settings.word("estimator") == "ppo" else ():
@@ -27,12 +31,21 @@ def run_of(settings: Settings) -> Run:
         trainer=settings.word("backend"),
         reuses_log_probs=settings.on("skips_pass"),
         weight_sync=_weight_sync(settings),
-        adapter=adapter_of(settings),
+        adapter=_adapter(settings),
         one_pool=True,
         own_linear="tokens",
         mode=_mode(settings),
     )
     return run_by(settings, ways)
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    """Return the adapter that is trained, which engines get by itself and add to the weights that they keep.
+
+    backends/megatron_utils/update_weight: load_lora_adapter_from_tensors, load_lora_adapter_from_distributed.
+    """
+    adapter = adapter_of(settings)
+    return None if adapter is None else replace(adapter, sync="adapter")
 
 
 def _weight_sync(settings: Settings) -> WeightSync:

@@ -29,7 +29,7 @@ CRITIC_APART: Final = (
     "a critic on GPUs of its own beside the actor's, as slime up to 0.2 places it, on which colocated engines stand too: "
     "it is forecast on the actor's GPUs"
 )
-ADAPTER_NOTE: Final = "{} is of a copy of slime, which trains no adapters itself: they are taken to be merged for generation, as in miles"
+ADAPTER_NOTE: Final = "{} is of a copy of slime, which trains no adapters itself: they are taken to be merged for generation"
 AHEAD_NOTE: Final = (
     f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
 )
@@ -92,15 +92,17 @@ def reuses_log_probs(settings: Settings) -> bool:
 def _mode(settings: Settings) -> Mapping[str, Any] | None:
     """Return the mode: a batch ahead, or without an end where the rollout is slime's fully asynchronous one.
 
-    That begins as many samples as its client has under way at all engines, whatever a step learns from; requests stay
-    where new weights come, without their caches (update_weight_from_distributed.py: flush_cache).
+    That has as many samples under way as its client may have at all engines, whatever a step learns from, and lets as many
+    whole groups wait that have ended (rollout/fully_async_rollout.py: output_queue); requests stay where new weights come,
+    without their caches (update_weight_from_distributed.py: flush_cache).
     """
     if not is_async(settings) or FULLY_ASYNC not in str(settings.value("rollout_function")):
         return one_off(settings)
     _, gpus = gpus_of(settings)
     engines = max(1, gpus // max(1, settings.whole("rollout_tp")))
     under_way = settings.whole("concurrency") * engines
-    ahead = 1 + under_way / max(1, settings.whole("prompts") * settings.whole("samples"))
+    prompts, samples = settings.whole("prompts"), settings.whole("samples")
+    ahead = 1 + under_way * (1 + samples) / max(1, prompts * samples)
     if ahead > MOST_AHEAD:
         settings.notes = tuple(dict.fromkeys((*settings.notes, AHEAD_NOTE)))
     return endless(min(ahead, MOST_AHEAD), "recompute")

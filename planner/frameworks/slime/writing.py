@@ -1,25 +1,68 @@
 """slime: a launch script of its flags and Megatron's, one a line."""
 
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Final
 
 from rlplan.job import Job
-from rlplan.planner.configs.megatron.writing import text_of_flags, trainer_leaves, write_flags
+from rlplan.planner.configs.megatron.writing import (
+    engine_gpus,
+    text_of_flags,
+    trainer_leaves,
+    write_flags,
+)
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.writing.export import UPDATE, Export
+from rlplan.planner.frameworks.slime.reading import MOST_AHEAD
 from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.catalog import resolve_job
 
+# slime@624b824a8; before, examples/fully_async had it.
+ROLLOUT: Final = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
 FILTER: Final = "slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std"
 
 
 def write(export: Export) -> str:
     """Write a plan's values, and return the command that starts them."""
+    adapter = export.plan.job.adapter("actor")
+    if adapter is not None:
+        where, problem = "job.adapters.actor", "trains an adapter"
+        raise export.refused(where, problem, "all weights", f"rank {adapter.rank}")
     if "critic" in export.roles and not trainer_leaves(export):
         where, problem = f"tasks.{UPDATE}.offload", "a trainer with a critic stays on its GPUs"
         raise export.refused(where, problem, "true, of all states", False)
-    return write_flags(export, filter_path=FILTER)
+    start = write_flags(export, filter_path=FILTER)
+    if export.plan.flow.is_endless:
+        _endless(export)
+    return start
+
+
+def _endless(export: Export) -> None:
+    """Write a rollout that never stops: as many samples are under way at its engines as their age lets be.
+
+    Raises:
+        FileError: The engines' own are more, or responses go on with the caches of older weights, which slime flushes.
+    """
+    plan, layout = export.plan, export.generate
+    age, work = int(plan.staleness), plan.job.workload
+    engines = plan.pool(layout.pool).gpus // engine_gpus(layout)
+    each = work.samples_per_prompt + 1  # a sample that runs, and a group that waits behind it
+    under_way = (age - 1) * work.sequences // (engines * each)
+    if plan.in_flight != "recompute":
+        problem = "keeps caches of older weights, which slime flushes"
+        raise export.refused("in_flight", problem, "recompute", plan.in_flight)
+    least = 1 + ceil(layout.max_running * engines * each / work.sequences)
+    if not least <= age <= MOST_AHEAD:
+        problem = f"is no age of samples where {layout.max_running} are under way at each of {engines} engines"
+        allowed = (
+            f"{least} to {MOST_AHEAD}"
+            if least <= MOST_AHEAD
+            else "fewer sequences at a time (max_running)"
+        )
+        raise export.refused("staleness", problem, allowed, plan.staleness)
+    export.put("concurrency", under_way)
+    export.put("rollout_function", ROLLOUT)
 
 
 def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:

@@ -11,14 +11,12 @@ from typing import Final
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Teacher
-from rlplan.parts import num_parameters
 from rlplan.planner.configs.broken import Broken, Rule, divides, unless
-from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.models import parameters_of
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import RunPool
 from rlplan.planner.configs.sizes import divided, eager_engine, served_sizes
 from rlplan.planner.plans.trained import TrainerSizes
-from rlplan.profiles.catalog import load_model, model_names
 
 TEACHER_POOL: Final = "teacher"
 # What its only teacher is called; a default, which goes where others are named (workers/config/distillation.py).
@@ -80,10 +78,7 @@ def _layout(settings: Settings, name: str) -> tuple[object, ...]:
 def _parameters(settings: Settings, name: str) -> int:
     """Return the parameters of a named teacher; 0 where its model is not known."""
     given = settings.flat.get(f"{TEACHERS}.{name}.model_path")
-    if given is None or given.gaps or not isinstance(given.value, str):
-        return 0
-    known = model_of(given.value)
-    return num_parameters(load_model(known)) if known in model_names() else 0
+    return 0 if given is None or given.gaps else parameters_of(given.value)
 
 
 def _gpus_of(settings: Settings, name: str) -> int | None:

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 
 from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
 from rlplan.parts import num_parameters
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.megatron.model import layers_with_experts, written_model
 from rlplan.planner.configs.reading.configuration import most_named, starts_of
+from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.catalog import load_model, model_names
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
@@ -277,9 +279,9 @@ def test_an_asynchronous_start_is_one_batch_ahead_or_never_stops():
         "--rollout-function-path slime.rollout.fully_async_rollout.generate_rollout_fully_async"
     )
     endless = read(
-        f"train_async.py {APART} {rollout} --sglang-server-concurrency 64 --rollout-num-gpus-per-engine 2"
+        f"train_async.py {APART} {rollout} --sglang-server-concurrency 7 --rollout-num-gpus-per-engine 2"
     )
-    # 64 samples at each of four engines are the 256 of a step, and those of the step before are learnt from meanwhile.
+    # 28 samples run at four engines, and 28 groups of eight may wait: 252 of a step's 256, beside the step that is learnt from.
     assert (endless.draft.mode, endless.draft.staleness, endless.draft.in_flight) == (
         "async",
         2.0,
@@ -314,7 +316,10 @@ def test_attention_of_groups_and_experts_over_all_of_an_engine_s_ranks():
     layout = spread.draft.tasks["actor.generate"]
     assert (layout.tp, layout.dp, layout.ep, layout.expert_tp) == (2, 4, 8, 1)
     together = read(f"{SHARED} {flags}".replace("Qwen3-4B", "Qwen3-30B-A3B"))
-    assert together.draft.tasks["actor.generate"].tp == 8
+    assert together.draft.tasks["actor.generate"].tp == 2
+    assert "forecast as spread" in together.keys.not_modelled["sglang-enable-dp-attention"]
+    dense = read(f"{SHARED} {flags}")
+    assert dense.draft.tasks["actor.generate"].tp == 8
     assert "sglang-enable-dp-attention" in together.keys.not_modelled
 
 
@@ -631,7 +636,8 @@ def test_a_variable_of_the_ray_job_says_what_trained_before_a_flag_did(
         ("--sglang-enable-deepep-moe", 8, 8, True),
         ("--sglang-enable-ep-moe", 8, 8, False),
         ("--sglang-enable-ep-moe --sglang-enable-dp-attention --sglang-dp-size 4", 2, 8, False),
-        ("--sglang-enable-dp-attention --sglang-dp-size 4", 8, 1, False),
+        # Attention of a group's requests on two ranks, and of every expert a part on all eight, forecast as whole ones.
+        ("--sglang-enable-dp-attention --sglang-dp-size 4", 2, 8, False),
     ],
 )
 def test_engines_that_send_tokens_to_experts_spread_them_over_all_their_ranks(flags, tp, ep, left):
@@ -699,20 +705,46 @@ def test_a_teacher_s_pass_is_forecast_on_its_server(tmp_path):
     assert {"prefill", "prompt log-probabilities"} <= set(cost.parts)
 
 
-@pytest.mark.parametrize(
-    ("framework", "more"),
-    [
-        (
-            "miles",
-            "--use-opd --opd-type sglang --opd-teacher-urls math=http://h1:1/g code=http://h2:2/g",
-        ),
-        ("miles", "--use-opd --opd-type sglang --opd-log-prob-top-k 16"),
-    ],
-)
-def test_teachers_that_tell_otherwise_stay_doubtful(tmp_path, framework, more):
-    found = served(tmp_path, more, framework)
+def test_teachers_of_which_the_script_starts_one_stay_doubtful(tmp_path):
+    urls = "math=http://h1:1/g code=http://h2:2/g"
+    found = served(tmp_path, f"--use-opd --opd-type sglang --opd-teacher-urls {urls}", "miles")
     assert "teacher" not in found.job.models
     assert "use-opd" in found.keys.changes_work
+
+
+@pytest.mark.parametrize("whose", ["only-student", "union"])
+def test_a_teacher_is_asked_for_likeliest_tokens(tmp_path, whose):
+    """Whoever else's tokens are asked for, the student's engine passes over the responses again (reward_func)."""
+    more = f"--use-opd --opd-type sglang --opd-log-prob-top-k 16 --opd-top-k-strategy {whose}"
+    found = served(tmp_path, more, "miles")
+    assert found.job.teacher.top_tokens == 16
+    assert list(found.keys.changes_work) == (["opd-top-k-strategy"] if whose == "union" else [])
+
+
+# As examples/on_policy_distillation/run-qwen3-8B-opd-multi-teacher.sh of miles starts its two.
+SEVERAL = """
+serve() {{
+    CUDA_VISIBLE_DEVICES=$1 python3 -m sglang.launch_server --model-path "$2" --port "$3" --tp {tp} > log 2>&1 &
+    echo "log $3"
+}}
+MATH=$(serve 6 /models/Qwen3-14B 13141)
+CODE=$(serve 7 /models/Qwen3-4B 13142)
+ray job submit -- python3 train.py {flags} --actor-num-gpus-per-node 4 --rollout-num-gpus 2 --global-batch-size 256 \\
+    --use-opd --opd-type sglang --opd-teacher-urls math=http://127.0.0.1:13141/generate \\
+    code=http://127.0.0.1:13142/generate default=http://127.0.0.1:13141/generate
+"""
+
+
+def test_several_teachers_alike_are_the_largest_on_all_of_their_gpus(tmp_path):
+    path = tmp_path / "run.sh"
+    path.write_text(SEVERAL.format(flags=COMMON, tp=1))
+    found = imported("miles", [str(path)], OPTIONS)
+    assert dict(found.job.models)["teacher"] == "qwen3-14b"
+    layout = found.draft.tasks["teacher.compute_log_prob"]
+    assert (layout.tp, layout.dp) == (1, 2)
+    assert [pool.gpus for pool in found.draft.pools] == [4, 2, 2]
+    assert any("teacher.imbalance" in each for each in found.guesses)
+    assert not found.keys.changes_work
 
 
 def test_a_server_of_a_judge_is_no_teacher(tmp_path):
@@ -720,3 +752,35 @@ def test_a_server_of_a_judge_is_no_teacher(tmp_path):
     assert "teacher" not in found.job.models
     assert "rm-url" in found.keys.changes_work
     assert len(found.draft.pools) == 2
+
+
+@pytest.mark.parametrize(
+    ("flags", "most"),
+    [
+        ("", None),
+        ("--sglang-cuda-graph-max-bs 16", 16),
+        ("--sglang-cuda-graph-bs 1 2 4 8", 8),
+        ("--sglang-cuda-graph-bs 32", 32),
+        ("--sglang-cuda-graph-max-bs 16 --sglang-disable-cuda-graph", 0),
+    ],
+)
+def test_an_engine_captures_graphs_as_it_is_told(flags, most):
+    found = read(f"{SHARED} {flags}")
+    assert found.job.engines.graph_sequences == most
+    assert not [key for key in found.keys.not_modelled if "graph" in key]
+
+
+def test_an_adapter_of_miles_is_handed_on_by_itself():
+    """By update_weight_from_tensor.py: load_lora_adapter_from_tensors."""
+    words = f"miles/{SHARED} --micro-batch-size 1 --lora-rank 16 --target-modules all-linear"
+    found = imported("miles", words.split(), OPTIONS)
+    adapter = found.job.adapter("actor")
+    assert (adapter.rank, adapter.sync) == (16, "adapter")
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved), "plan")
+    written = exported(plan, "miles")
+    assert (written.values["lora-rank"], written.values["target-modules"]) == (16, "all-linear")
+    merged = replace(
+        plan, job=replace(plan.job, adapters=FrozenDict({"actor": replace(adapter, sync="merged")}))
+    )
+    with pytest.raises(FileError, match="merges adapters before engines get them"):
+        exported(merged, "miles")

@@ -37,6 +37,7 @@ class Recipe:
     rollout_gpus: int = 0
     tp: int = 2
     cp: int = 1
+    pp: int = 1
     ep: int = 1
     budget: int = 9216
     engine_gpus: int = 2
@@ -51,6 +52,7 @@ RECIPES: Final = {
     "qwen3-30b-a3b": Recipe(
         model="Qwen/Qwen3-30B-A3B", prompts=8, samples=4, tp=4, ep=8, budget=20480, engine_gpus=8
     ),
+    "qwen3-30b-a3b in stages": Recipe(model="Qwen/Qwen3-30B-A3B", tp=2, pp=2, ep=4, engine_gpus=4, updates=2),
     "asynchronous": Recipe(
         model="Qwen/Qwen3.5-9B", prompts=8, samples=4, longest=2048, train_gpus=4, rollout_gpus=4, budget=4096
     ),
@@ -67,6 +69,7 @@ def slime(each: Recipe) -> list[str]:
         --hf-checkpoint {each.model} --rollout-batch-size {each.prompts} --n-samples-per-prompt {each.samples}
         --rollout-max-prompt-len 2048 --rollout-max-response-len {each.longest} --rollout-temperature {each.temperature}
         --global-batch-size {sequences} --num-rollout 3000 --balance-data --tensor-model-parallel-size {each.tp}
+        --pipeline-model-parallel-size {each.pp}
         --sequence-parallel --context-parallel-size {each.cp} --expert-model-parallel-size {each.ep}
         --expert-tensor-parallel-size 1 --recompute-granularity full --recompute-method uniform
         --recompute-num-layers 1 --use-dynamic-batch-size --max-tokens-per-gpu {each.budget}
@@ -84,6 +87,7 @@ def verl(each: Recipe) -> list[str]:
     where = f"rollout.nnodes=1 rollout.n_gpus_per_node={apart}" if apart else ""
     layout = " ".join(
         f"{role}.megatron.tensor_model_parallel_size={each.tp} {role}.megatron.context_parallel_size={each.cp} "
+        f"{role}.megatron.pipeline_model_parallel_size={each.pp} "
         f"{role}.megatron.expert_model_parallel_size={each.ep} {role}.megatron.expert_tensor_parallel_size=1"
         for role in (actor, ref)
     )
@@ -270,4 +274,38 @@ def test_what_is_trained_and_how_much_is_the_same_in_the_words_of_others(framewo
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_job_in_slimes_words_is_what_it_is_in_verls(name):
     found = differences({"slime": slime(RECIPES[name]), "verl": verl(RECIPES[name])})
+    assert {key: pair for key, pair in found.items() if pair != KERNELS} == {}
+
+
+def test_sequence_level_ratios_in_slimes_words_are_what_they_are_in_verls():
+    recipe = RECIPES["qwen3-4b"]
+    words = ["gspo" if word == "grpo" else word for word in slime(recipe)]
+    theirs = [*verl(recipe), "actor_rollout_ref.actor.policy_loss.loss_mode=gspo"]
+    found = differences({"slime": words, "verl": theirs})
+    assert {key: pair for key, pair in found.items() if pair != KERNELS} == {}
+
+
+# A teacher on an engine of its own: slime's script starts its server, verl has a pool for it.
+TAUGHT: Final = """distillation.enabled=True distillation.nnodes=1 distillation.n_gpus_per_node=2 D.loss_mode=k1
+    D.use_policy_gradient=True T.model_path=Qwen/Qwen3-14B T.inference.name=sglang T.inference.max_num_seqs=256
+    T.inference.tensor_model_parallel_size=2 T.inference.gpu_memory_utilization=0.6"""
+
+
+def test_a_teacher_in_slimes_words_is_what_it_is_in_verls(tmp_path):
+    recipe = RECIPES["qwen3-4b"]
+    server = (
+        "--model-path Qwen/Qwen3-14B --tp 2 --mem-fraction-static 0.6 --max-running-requests 256"
+    )
+    more = "--use-opd --opd-type sglang --rm-url http://127.0.0.1:30000/generate"
+    path = tmp_path / "run.sh"
+    path.write_text(
+        f"python3 -m sglang.launch_server {server} &\n"
+        f"python3 {' '.join(slime(recipe)).removeprefix('slime/')} {more}\n"
+    )
+    short = {
+        "D.": "distillation.distillation_loss.",
+        "T.": "distillation.teacher_models.teacher_model.",
+    }
+    taught = [short.get(word[:2], word[:2]) + word[2:] for word in TAUGHT.split()]
+    found = differences({"slime": [str(path)], "verl": [*verl(recipe), *taught]})
     assert {key: pair for key, pair in found.items() if pair != KERNELS} == {}

@@ -415,3 +415,37 @@ def test_a_recipe_of_nemo_rls_checkout_is_of_its_version(tmp_path, minor, framew
     found = imported("nemo-rl", [str(recipe)], OPTIONS)
     assert found.job.framework == framework
     assert any(note.startswith(reason) for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "wanted"),
+    [
+        # Between 0.3.1 and 0.3.2, before and after the commit that packs micro-batches by tokens (EasyR1@9146f0f).
+        ("0.3.2.dev0", "", "0.3.1"),
+        ("0.3.2.dev0", "    dynamic_batching: true\n", "0.3.2"),
+        ("0.3.2", "", "0.3.2"),
+    ],
+)
+def test_a_checkout_between_versions_is_of_the_one_whose_keys_its_files_have(
+    tmp_path, version, more, wanted
+):
+    (tmp_path / "verl").mkdir()
+    (tmp_path / "verl" / "__init__.py").write_text(f'__version__ = "{version}"\n')
+    path = tmp_path / "examples" / "config.yaml"
+    path.parent.mkdir()
+    path.write_text(
+        "data: {rollout_batch_size: 64, max_prompt_length: 512, max_response_length: 512, video_fps: 2.0}\n"
+        "algorithm: {adv_estimator: grpo}\n"
+        "worker:\n"
+        "  actor:\n"
+        "    global_batch_size: 64\n"
+        "    micro_batch_size_per_device_for_update: 2\n"
+        "    micro_batch_size_per_device_for_experience: 4\n"
+        f"    padding_free: true\n{more}"
+        "    model: {model_path: Qwen/Qwen2.5-7B-Instruct}\n"
+        "  rollout: {n: 4, tensor_parallel_size: 2}\n"
+        "trainer: {n_gpus_per_node: 8}\n"
+    )
+    found = imported("easyr1", [str(path)], OPTIONS)
+    assert found.settings.sheet.version == wanted
+    assert (found.draft.tasks["actor.update"].token_budget is None) == (wanted == "0.3.1")

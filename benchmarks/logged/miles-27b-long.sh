@@ -1,0 +1,11 @@
+python3 train_async.py --fully-async --max-weight-staleness 1 --pause-generation-mode in_place \
+    --actor-num-nodes 1 --actor-num-gpus-per-node 8 --rollout-num-gpus 8 --num-gpus-per-node 8 \
+    --megatron-to-hf-mode bridge --hf-checkpoint Qwen/Qwen3.8-27B \
+    --lora-rank 32 --lora-alpha 32 --target-modules all-linear \
+    --rollout-num-gpus-per-engine 1 --sglang-mem-fraction-static 0.8 --sglang-max-running-requests 32 \
+    --rollout-batch-size 16 --n-samples-per-prompt 8 --global-batch-size 128 --over-sampling-batch-size 24 \
+    --rollout-max-response-len 4096 --rollout-max-context-len 16384 --rollout-max-prompt-len 12288 \
+    --advantage-estimator grpo --use-tis --calculate-per-token-loss \
+    --tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 1 --context-parallel-size 1 \
+    --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \
+    --use-dynamic-batch-size --max-tokens-per-gpu 16384 --update-weight-buffer-size 2147483648

@@ -1,0 +1,12 @@
+python3 train.py \
+    --colocate --actor-num-nodes 4 --actor-num-gpus-per-node 8 \
+    --spec slime_plugins.models.qwen3_5 get_qwen3_5_spec --hf-checkpoint Qwen/Qwen3.6-27B --rollout-num-gpus-per-engine 4 --sglang-max-running-requests 32 \
+    --sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3 --sglang-speculative-eagle-topk 1 \
+    --sglang-speculative-num-draft-tokens 4 \
+    --rollout-batch-size 16 --n-samples-per-prompt 16 --global-batch-size 256 --over-sampling-batch-size 32 \
+    --rollout-max-context-len 16384 --use-rollout-logprobs --use-tis --enable-mtp-training --mtp-num-layers 1 \
+    --advantage-estimator grpo \
+    --tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 --context-parallel-size 2 \
+    --decoder-last-pipeline-num-layers 31 --optimizer-cpu-offload \
+    --recompute-granularity full --recompute-method block --recompute-num-layers 25 \
+    --use-dynamic-batch-size --max-tokens-per-gpu 8192

@@ -1,0 +1,73 @@
+"""Rollouts of slime and miles that never stop: exported, and imported again as they were."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.errors import FileError
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.profiles.facts import load_facts
+
+OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=1000, environment={})
+FLAGS = """train_async.py --actor-num-nodes 1 --actor-num-gpus-per-node 4 --rollout-num-gpus 4 --num-gpus-per-node 8
+    --hf-checkpoint Qwen/Qwen3-4B --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 4096
+    --global-batch-size 256 --tensor-model-parallel-size 2 --use-dynamic-batch-size --max-tokens-per-gpu 9216
+    --sglang-max-running-requests 24"""
+ROLLOUT = "slime.rollout.fully_async_rollout.generate_rollout_fully_async"
+ENDLESS = {
+    # 49 samples run at each of four engines, and 196 groups of eight may wait: 1,764, of 256 a step.
+    "slime": (f"--rollout-function-path {ROLLOUT} --sglang-server-concurrency 49", 8.0, "recompute"),
+    "miles": ("--fully-async --max-weight-staleness 2 --pause-generation-mode in_place", 2.0, "keep"),
+}  # fmt: skip
+
+
+def read(framework, words=FLAGS):
+    more, _, _ = ENDLESS[framework]
+    return imported(framework, f"{framework}/{words} {more}".split(), OPTIONS)
+
+
+def plan_of(framework):
+    found = read(framework)
+    return complete(found.draft, found.resolved, load_facts(found.resolved), "plan")
+
+
+@pytest.mark.parametrize("framework", ENDLESS)
+def test_a_rollout_without_an_end_is_written_as_itself(framework, tmp_path):
+    before = read(framework)
+    _, staleness, in_flight = ENDLESS[framework]
+    assert (before.draft.mode, before.draft.staleness) == ("async", staleness)
+    path = tmp_path / "run.sh"
+    path.write_text(exported(plan_of(framework), framework).text)
+    found = imported(framework, [str(path)], OPTIONS)
+    assert found.keys.unknown == ()
+    assert found.draft.tasks == before.draft.tasks
+    assert (found.draft.mode, found.draft.staleness) == ("async", staleness)
+    assert found.draft.in_flight == in_flight
+    settings = settings_of(framework, [str(path)], OPTIONS)
+    assert not [broken for rule in rules_of(framework) for broken in rule.broken(settings)]
+
+
+@pytest.mark.parametrize(
+    ("framework", "changed", "problem"),
+    [
+        ("slime", {"in_flight": "keep"}, "keeps caches of older weights"),
+        ("slime", {"staleness": 2.0}, "is no age of samples where 24 are under way"),
+        ("slime", {"staleness": 9.0}, "is no age of samples where 24 are under way"),
+        ("slime", {"mode": "streaming"}, "hands responses on one by one"),
+        ("miles", {"in_flight": "drain"}, "waits for responses under way"),
+        ("miles", {"staleness": 1.5}, "syncs weights after each step"),
+    ],
+)
+def test_what_they_cannot_do_is_refused_by_name(framework, changed, problem):
+    with pytest.raises(FileError, match=problem):
+        exported(replace(plan_of(framework), **changed), framework)
+
+
+def test_samples_of_miles_wait_in_a_buffer_as_long_as_they_may():
+    """By rollout/fully_async_rollout.py: a step's samples are under way, and the buffer has the rest of their age."""
+    written = exported(replace(plan_of("miles"), staleness=6.0), "miles")
+    assert written.values["max-weight-staleness"] == 6
+    assert written.values["async-data-buffer-capacity-factor"] == 5.0
