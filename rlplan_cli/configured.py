@@ -119,6 +119,21 @@ class Configured(NamedTuple):
             raise in_keys(error, found.settings, found.run) from None
         return plan, facts
 
+    def candidate(
+        self, profile: Path | None = None, site: Path | None = None
+    ) -> tuple[Plan | None, str]:
+        """Return its plan as one of a search's candidates, or None and why it is none.
+
+        Raises:
+            UserError: Its layouts break a rule (named by its key).
+        """
+        from rlplan.errors import InfeasibleError
+
+        try:
+            return self.plan(profile, site)[0], ""
+        except InfeasibleError as error:
+            return None, f"its own plan is no candidate: {error}"
+
     def doubts(self) -> list[str]:
         """Return in lines what makes answers doubtful, what was assumed of the work, and which keys are not understood."""
         found = self.found

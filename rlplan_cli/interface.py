@@ -4,16 +4,18 @@ import rlplan
 found = rlplan.search("job.yaml")
 forecast = rlplan.simulate(found.plans[0].plan)
 found.to_pandas()
+faster = rlplan.search("run.sh", gpu="h100", mean_response=600)  # a framework's script or recipe
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from rlplan.job import Job
 from rlplan.plan import FLOWS, USUAL_MODE, Mode, Plan, PlanDraft
@@ -23,23 +25,62 @@ if TYPE_CHECKING:
     from rlplan.planner.requests.pinned import Pinned
     from rlplan.results.forecast import Forecast, SearchResult
     from rlplan.results.measurement import MeasuredRun
+    from rlplan_cli.config_options import GivenOptions
+    from rlplan_cli.configured import Configured
 
 File = str | PathLike[str]
 
 
-def load_job(path: File) -> Job:
-    """Return the job of a file, its models and devices resolved.
+class Beside(TypedDict, total=False):
+    """What is said beside a framework's script or recipe, which stands where a job's or plan's file may: what it leaves open.
+
+    What makes its answers doubtful, what is assumed of its work, and which of its keys are not understood are warnings.
+
+    Attributes:
+        gpu: Type of its GPUs: a device sheet's name or file.
+        mean_response: Mean response in tokens.
+        mean_prompt: Mean prompt in tokens; left out, the usual.
+        model: In place of the actor's: a known name, a Hugging Face id, or a folder with `config.json`.
+        values: Values of the framework's keys, whatever the configuration says.
+        version: Of the framework, such as `0.7`.
+        read_as: The framework whose it is, where its words do not tell.
+    """
+
+    gpu: str
+    mean_response: float
+    mean_prompt: float
+    model: str
+    values: Mapping[str, object]
+    version: str
+    read_as: str
+
+
+def load_job(path: File, **beside: Unpack[Beside]) -> Job:
+    """Return the job of a file, or of a framework's script or recipe, its models and devices resolved.
+
+    Args:
+        beside: What is said beside a script, by the names in `Beside`.
 
     Raises:
         FileError: The file is wrong; the message names file and field.
     """
     from rlplan.profiles.catalog import load_job as load_job_file
 
-    return load_job_file(Path(path))
+    script = _script(path, beside)
+    return load_job_file(Path(path)) if script is None else script.job
 
 
-def load_plan(path: File, *, profile: File | None = None, site: File | None = None) -> Plan:
-    """Return the plan of a file; what it leaves open is chosen.
+def load_plan(
+    path: File,
+    *,
+    profile: File | None = None,
+    site: File | None = None,
+    **beside: Unpack[Beside],
+) -> Plan:
+    """Return the plan of a file, or of a framework's script or recipe; what it leaves open is chosen.
+
+    Args:
+        beside: What is said beside a script, by the names in `Beside`.
 
     Raises:
         FileError: The file is wrong; the message names file and field.
@@ -47,6 +88,9 @@ def load_plan(path: File, *, profile: File | None = None, site: File | None = No
     """
     from rlplan.planner.answers.completion import load_plan as load_plan_and_facts
 
+    script = _script(path, beside)
+    if script is not None:
+        return script.plan(_path(profile), _path(site))[0]
     return load_plan_and_facts(Path(path), _path(profile), site=_path(site))[0]
 
 
@@ -62,8 +106,11 @@ def search(
     framework: str | None = None,
     as_it_stands: Plan | None = None,
     placements: int | None = None,
+    **beside: Unpack[Beside],
 ) -> SearchResult:
     """Return plans of a job (or of what a partial plan leaves open) that its framework can run, best first.
+
+    A framework's script or recipe may stand for the job: its own plan is then one of the candidates.
 
     Args:
         profile: A folder of `rlplan profile`; without it costs come from data sheets.
@@ -75,10 +122,12 @@ def search(
         framework: Whose plans alone are searched, such as `verl`; None takes the job's own.
         as_it_stands: A plan of the job that is one of the candidates, whatever its sizes.
         placements: Of how many, the best ones, plans are wanted; None of all, which takes longer.
+        beside: What is said beside a script, by the names in `Beside`.
 
     Raises:
         UserError: The job, or what is asked for, is wrong; `InfeasibleError` where nothing fits.
     """
+    from rlplan.errors import FileError
     from rlplan.files.decoding import decode
     from rlplan.job import Specs
     from rlplan.planner.configs.searching import plans_of
@@ -89,8 +138,20 @@ def search(
     from rlplan.profiles.catalog import resolve_job
     from rlplan.profiles.facts import load_facts
 
+    pinned = NOTHING_PINNED
     if isinstance(job, Job):
-        given, pinned = resolve_job(job, Path()), NOTHING_PINNED
+        _refuse_beside(beside)
+        given = resolve_job(job, Path())
+    elif (script := _script(job, beside)) is not None:
+        if as_it_stands is not None:
+            raise FileError("as_it_stands", "is said by the script", allowed="without it")
+        from rlplan_cli.configured import own_mode
+
+        given = script.job
+        as_it_stands, why_none = script.candidate(_path(profile), _path(site))
+        mode = mode or own_mode(as_it_stands)
+        if why_none:
+            warnings.warn(why_none, stacklevel=2)
     else:
         given, pinned = load_request(Path(job))
     pinned = named_modes(pinned, mode)
@@ -130,14 +191,20 @@ def mode_staleness(mode: Mode, known: float | None) -> float:
 
 
 def simulate(
-    plan: Plan | File, *, profile: File | None = None, site: File | None = None, iterations: int = 1
+    plan: Plan | File,
+    *,
+    profile: File | None = None,
+    site: File | None = None,
+    iterations: int = 1,
+    **beside: Unpack[Beside],
 ) -> Forecast:
-    """Return the forecast of a plan; one that does not fit says why and what nearest to it does.
+    """Return the forecast of a plan, or of a framework's script or recipe; one that does not fit says why and what nearest to it does.
 
     Args:
         profile: A folder of `rlplan profile`; without it costs come from data sheets.
         site: A file of `rlplan calibrate`.
         iterations: To play; the figures are the last one's.
+        beside: What is said beside a script, by the names in `Beside`.
 
     Raises:
         UserError: The plan is wrong.
@@ -145,20 +212,27 @@ def simulate(
     from rlplan.planner.answers.completion import load_plan as load_plan_and_facts
     from rlplan.planner.answers.explain import with_nearest_fit
     from rlplan.planner.requests.drafts import load_request
+    from rlplan.planner.requests.pinned import NOTHING_PINNED
     from rlplan.profiles.facts import load_facts
     from rlplan.simulator.simulate import check_played
     from rlplan.simulator.simulate import simulate as simulate_plan
 
     if isinstance(plan, Plan):
+        _refuse_beside(beside)
         facts = load_facts(plan.job, _path(profile), _path(site))
         return with_nearest_fit(simulate_plan(plan, facts, iterations=iterations), plan, facts)
     path = Path(plan)
-    complete, facts = load_plan_and_facts(path, _path(profile), site=_path(site), misfits=True)
+    script = _script(path, beside)
+    if script is None:
+        complete, facts = load_plan_and_facts(path, _path(profile), site=_path(site), misfits=True)
+    else:
+        complete, facts = script.plan(_path(profile), _path(site))
     check_played(complete, str(path))
     forecast = simulate_plan(complete, facts, iterations=iterations)
     if forecast.feasible:
         return forecast
-    return with_nearest_fit(forecast, complete, facts, load_request(path)[1])
+    pinned = NOTHING_PINNED if script else load_request(path)[1]
+    return with_nearest_fit(forecast, complete, facts, pinned)
 
 
 def check(
@@ -166,38 +240,37 @@ def check(
     *,
     framework: str | None = None,
     arguments: Sequence[str] = (),
-    gpu: str | None = None,
-    mean_response: float | None = None,
-    mean_prompt: float | None = None,
-    model: str | None = None,
+    **beside: Unpack[Beside],
 ) -> Checked:
     """Return whether a plan, a job's or plan's file, or a framework's configuration will run, and what would be faster.
 
     Args:
-        framework: Whose configuration the source is, by its name as in `rlplan check`; None for jobs and plans.
+        framework: Whose configuration the source is, by its name as in `rlplan check`; None is told by its words, or is none's.
         arguments: Behind a configuration's file, as on its command line.
-        gpu: Type of a configuration's GPUs: a device sheet's name or file.
-        mean_response: Mean response in tokens, of a configuration.
-        mean_prompt: Mean prompt in tokens, of a configuration; None takes the usual.
-        model: In place of the actor's, of a configuration.
+        beside: What is said beside a configuration, by the names in `Beside`.
 
     Raises:
         UserError: The source is wrong; what only stops it from running is in the answer.
     """
+    from rlplan.files.decoding import is_own_file
     from rlplan.planner.configs.checking import check_config, check_plan
     from rlplan.profiles.facts import load_facts
-    from rlplan_cli.config_options import GivenOptions, import_options
 
     if isinstance(source, Plan):
+        _refuse_beside(beside)
         return check_plan(source, load_facts(source.job), "plan")
-    if framework is None:
-        return check_file(Path(source))
     words = [str(source), *arguments]
-    models = None if model is None else [model]
-    options = import_options(
-        framework, words, GivenOptions(gpu, mean_response, mean_prompt, models)
-    )
-    return check_config(framework, words, options)
+    if framework is None and not arguments and is_own_file(Path(source)):
+        _refuse_beside(beside)
+        return check_file(Path(source))
+    from rlplan_cli.config_options import framework_of, import_options
+
+    given = _given(beside)
+    named = words if framework is None else [framework, *words]
+    found, words = framework_of(named, given.taken_as)
+    if found is None:
+        return check_file(Path(source))
+    return check_config(found, words, import_options(found, words, given))
 
 
 def check_file(path: Path) -> Checked:
@@ -253,3 +326,46 @@ def execute(
 
 def _path(path: File | None) -> Path | None:
     return None if path is None else Path(path)
+
+
+def _script(path: File, beside: Beside) -> Configured | None:
+    """Return what a framework's script or recipe says; None of a job's or plan's file, for which nothing is loaded that reads scripts."""
+    from rlplan.files.decoding import is_own_file
+
+    if is_own_file(Path(path)):
+        _refuse_beside(beside)
+        return None
+    from rlplan_cli.configured import configured
+
+    script = configured(Path(path), _given(beside), beside.get("read_as"))
+    for each in () if script is None else script.doubts():
+        warnings.warn(each, stacklevel=3)
+    return script
+
+
+def _given(beside: Beside) -> GivenOptions:
+    """Return what is said beside a script as commands have it."""
+    from rlplan_cli.config_options import GivenOptions
+
+    model, values = beside.get("model"), beside.get("values")
+    return GivenOptions(
+        gpu=beside.get("gpu"),
+        mean_response=beside.get("mean_response"),
+        mean_prompt=beside.get("mean_prompt"),
+        model=None if model is None else [model],
+        version=beside.get("version"),
+        values=None if values is None else [f"{key}={each}" for key, each in values.items()],
+    )
+
+
+def _refuse_beside(beside: Beside) -> None:
+    """Refuse what is said beside a job or a plan, which say it themselves.
+
+    Raises:
+        FileError: Names it.
+    """
+    from rlplan.errors import FileError
+
+    for name in beside:
+        problem = "is said of frameworks' scripts and recipes, and this is a job or a plan"
+        raise FileError(name, problem, allowed="without it")

@@ -588,7 +588,7 @@ def _ranks(size: str, layout: TaskPlan, own: RoleSettings) -> int:
 def needed_assignments(
     said: tuple[Assignment, ...], typed: RetypedConfiguration
 ) -> tuple[Assignment, ...]:
-    """Return assignments without those that leave the run as it is."""
+    """Return assignments without those that leave the run as it is, and break no more rules of the framework."""
     wanted, kept = _run_with(said, typed), said
     for size in (AT_ONCE, 1):
         for at in range(0, len(said), size):
@@ -600,10 +600,13 @@ def needed_assignments(
     return kept
 
 
-def _run_with(said: tuple[Assignment, ...], typed: RetypedConfiguration) -> Run | None:
-    """Return what a configuration runs with more assignments; None where that is nothing."""
+def _run_with(
+    said: tuple[Assignment, ...], typed: RetypedConfiguration
+) -> tuple[Run, frozenset[str]] | None:
+    """Return what a configuration runs with more assignments, and the rules that it breaks; None where it runs nothing."""
+    settings = laid_over(typed.found.settings, typed.arguments(said) or ())
     try:
-        found = run_of(laid_over(typed.found.settings, typed.arguments(said) or ()))
+        found = run_of(settings)
     except UserError:
         return None
-    return replace(found, notes=(), guesses=())
+    return replace(found, notes=(), guesses=()), broken_rules(settings)

@@ -16,6 +16,7 @@ from rlplan_cli.terminal import JsonOption, echo_json, say, say_written
 if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.planner.configs.writing.exporting import Exported
+    from rlplan.profiles.facts import Facts
 
 EXAMPLE = "Example: rlplan export plan.yaml --to verl --out run.sh"
 WRITTEN = names_in_words("keys", "writing")
@@ -58,6 +59,8 @@ def command(
     found = exported(loaded, to, file=str(plan), facts=facts, version=version, defaults=defaults)
     if patch is not None:
         found = _patched(patch, found, loaded)
+    else:
+        found = _reread(found, loaded, facts, out)
     if out is not None:
         write_text(out, found.text)
     if as_json:
@@ -72,6 +75,25 @@ def command(
     say_written(out)
 
 
+def _reread(found: Exported, plan: Plan, facts: Facts, out: Path | None) -> Exported:
+    """Return an export with a note where what is written takes another time than the plan: its framework's version is a newer one, or samples otherwise."""
+    from rlplan.planner.configs.writing.patching import AS_LONG, seconds_as_written
+    from rlplan.profiles.sheets import load_framework
+    from rlplan.simulator.simulate import simulate
+    from rlplan.units import show_seconds
+
+    name = "run.sh" if out is None else out.name
+    written = seconds_as_written(found.framework, name, found.text, plan)
+    planned = simulate(plan, facts).iteration_seconds
+    if written is None or planned / AS_LONG <= written <= planned * AS_LONG:
+        return found
+    note = (
+        f"as written for version {found.version} a step is forecast at {show_seconds(written)}; the plan's {show_seconds(planned)} are of "
+        f"{load_framework(plan.job.framework).title}"
+    )
+    return replace(found, notes=(*found.notes, note))
+
+
 def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
     """Return an export whose text is the user's own script with the plan's keys; what has changed is said.
 
@@ -83,7 +105,13 @@ def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
     new = patched(script, found.framework, plan, found.decided)
     for each in new.changes:
         before = "was not said" if each.before is None else f"was {each.before}"
-        say(f"changed: {each.key}={each.after} ({before})")
+        said = (
+            f"changed: {each.key}={each.after}"
+            if each.after is not None
+            else f"left out: {each.key}"
+        )
+        say(f"{said} ({before})")
     if not new.changes:
         say(f"{script} runs this plan as it is")
-    return replace(found, text=new.text, variables={})
+    notes = tuple(f"as written, {each}; a step is as long" for each in new.notes)
+    return replace(found, text=new.text, variables={}, notes=(*found.notes, *notes))

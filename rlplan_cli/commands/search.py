@@ -344,7 +344,7 @@ def _own_plan(
     Raises:
         UserError: The plan is wrong, or there are two of them.
     """
-    from rlplan.errors import FileError, InfeasibleError
+    from rlplan.errors import FileError
     from rlplan.planner.answers.completion import load_plan
 
     profile, site = known
@@ -359,11 +359,10 @@ def _own_plan(
         say(each)
     if fronts:
         return None
-    try:
-        return script.plan(profile, site)[0]
-    except InfeasibleError as error:
-        say(f"its own plan is no candidate: {error}")
-        return None
+    plan, why_none = script.candidate(profile, site)
+    if why_none:
+        say(why_none)
+    return plan
 
 
 def _tell_best(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -210,15 +209,34 @@ def _changed(source: Source, path: Path, asked: Asked) -> tuple[Source, tuple[st
     behind = replace(source, arguments=tuple(words))
     if _has(behind, wanted):
         return behind, tuple(words)
-    text = path.read_text(encoding="utf-8")
-    for key, value in wanted.items():
-        text = _in_text(text, settings, key, value)
-    path.write_text(text, encoding="utf-8")
+    for assignment in wanted.items():
+        _set_in_text(source, path, settings, assignment)
     if not _has(source, wanted):
-        key = next(iter(wanted))
-        problem = "is set in a way that the page does not change: change the script itself"
-        raise FileError(path.name, problem, field=key)
+        raise _unchanged(path, next(iter(wanted)))
     return source, tuple(words)
+
+
+def _set_in_text(
+    source: Source, path: Path, settings: Settings, assignment: tuple[str, object]
+) -> None:
+    """Give a key its value in a script's text: in its place, or beside another key of the same command.
+
+    Raises:
+        FileError: It has no place there.
+    """
+    from rlplan.planner.configs.writing.texts import texts_with
+
+    text = path.read_text(encoding="utf-8")
+    for new in texts_with(text, path, settings, assignment):
+        path.write_text(new, encoding="utf-8")
+        if _has(source, dict([assignment])):
+            return
+    raise _unchanged(path, assignment[0])
+
+
+def _unchanged(path: Path, key: str) -> FileError:
+    problem = "is set in a way that the page does not change: change the script itself"
+    return FileError(path.name, problem, field=key)
 
 
 def _has(source: Source, wanted: dict[str, object]) -> bool:
@@ -230,31 +248,6 @@ def _has(source: Source, wanted: dict[str, object]) -> bool:
     except UserError:
         return False
     return all(settings.given(key) == value for key, value in wanted.items())
-
-
-def _in_text(text: str, settings: Settings, key: str, value: object) -> str:
-    """Return a script's text with a key's value: in its place, or beside another key of the same command."""
-    from rlplan.planner.configs.changes import argument, typed_value
-    from rlplan.planner.configs.writing.patching import in_place
-
-    given = settings.flat.get(key)
-    name = given.older if given is not None and given.older else key
-    is_flag = settings.sheet.arguments != "hydra"
-    typed = f"--{name}" if is_flag else name
-    found, places = in_place(text, typed, typed_value(value), apart=is_flag)
-    if places:
-        return found
-    words = shlex.join(argument(settings, key, value) or ())
-    lines = text.split("\n")
-    for other in settings.flat.values():
-        at = re.search(r":(\d+)$", other.where)
-        if at is None or not 0 < int(at[1]) <= len(lines):
-            continue
-        line = lines[int(at[1]) - 1]
-        kept, end = re.fullmatch(r"(.*?)(\s*\\?)", line, re.DOTALL).groups()  # type: ignore[union-attr]
-        lines[int(at[1]) - 1] = f"{kept} {words}{end}"
-        return "\n".join(lines)
-    return text
 
 
 def without_folders(value: Any) -> Any:  # noqa: ANN401 -- a document of plain values

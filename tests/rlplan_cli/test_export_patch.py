@@ -97,11 +97,38 @@ def test_a_value_that_is_quoted_or_a_variable_is_replaced_too(plan, tmp_path):
     assert "BUDGET=16384\n" in found.text
 
 
-def test_a_script_with_no_place_for_a_key_is_refused(plan, tmp_path):
+def test_a_new_key_is_added_beside_its_relatives_where_nothing_is_handed_on(plan, tmp_path):
     text = SCRIPT.replace(' \\\n    "$@"', "")
-    other = with_field(plan, "actor.generate", memory_fraction=0.7)
-    with pytest.raises(FileError, match=r"hands no arguments on.*\"\$@\""):
-        patch(tmp_path, other, text)
+    found = patch(tmp_path, with_field(plan, "actor.generate", memory_fraction=0.7), text)
+    (line,) = (each for each in found.text.splitlines() if UTILISATION in each)
+    assert line == f"    {UTILISATION}=0.7 \\"
+    before = found.text.splitlines()[found.text.splitlines().index(line) - 1]
+    assert before.strip().startswith("actor_rollout_ref.rollout.")
+    assert found.text.replace(line + "\n", "") == text
+
+
+def test_what_a_script_says_of_stages_is_left_out_where_the_plan_says_nothing_of_them(tmp_path):
+    base = [each for each in VERL if "strategy" not in each]
+    words = [*base, "actor_rollout_ref.actor.strategy=megatron",
+             "actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=4",
+             "+actor_rollout_ref.actor.megatron.override_transformer_config.num_layers_in_last_pipeline_stage=6"]  # fmt: skip
+    text = HEAD + "python3 " + " \\\n    ".join(map(shlex.quote, words)) + "\n"
+    found = imported("verl", words, OPTIONS)
+    own = complete(found.draft, found.resolved, load_facts(found.resolved))
+    even = own
+    for task in ("actor.update", "actor.compute_log_prob", "reference.compute_log_prob"):
+        even = with_field(even, task, last_stage_layers=None)
+    patched_script = patch(tmp_path, even, text)
+    assert "num_layers_in_last_pipeline_stage" not in patched_script.text
+    (gone,) = (each for each in patched_script.changes if each.after is None)
+    assert gone.before == 6
+
+
+def test_a_script_whose_text_says_a_key_nowhere_is_refused(plan, tmp_path):
+    (tmp_path / "words.txt").write_text(" ".join(VERL[1:]))
+    other = with_field(plan, "actor.update", token_budget=32768)
+    with pytest.raises(FileError):
+        patch(tmp_path, other, f"{HEAD}python3 {VERL[0]} $(cat words.txt)\n")
 
 
 def test_the_command_writes_another_file_and_says_what_changed(plan, tmp_path, monkeypatch, rlplan):

@@ -1,10 +1,13 @@
 """A framework's script where a command takes a job or a plan: `search`, `simulate`, `rent`, and the tools for agents."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+import rlplan as package
+from rlplan.errors import FileError, MissingValuesError
 from tests.rlplan_cli.pages import SCRIPT
 from tests.rlplan_cli.test_mcp import answer, mistake
 
@@ -153,3 +156,52 @@ def test_the_check_step_tool_takes_a_script_with_values_of_its_keys(rlplan, scri
     assert other["step"]["forecast_seconds"] != found["step"]["forecast_seconds"]
     wrong = mistake("check-step", log="train.log", job="job.yaml", values=[key])
     assert wrong["argument"] == "values"
+
+
+@pytest.fixture
+def assumes():
+    """Return a check that the calls within warn of what is assumed of a script's work."""
+    return partial(pytest.warns, UserWarning, match="assumed: prompts of 64 tokens")
+
+
+def test_python_takes_a_script_as_commands_do(rlplan, script, assumes):
+    told = rlplan("search", script, *BESIDE, "--json").json["plans"][0]["forecast"]
+    with assumes():
+        found = package.search(script, gpu="h100", mean_response=100)
+    assert found.plans[0].forecast.iteration_seconds == told["iteration_seconds"]
+    with assumes():
+        forecast = package.simulate(script, gpu="h100", mean_response=100)
+    with assumes():
+        own = package.load_plan(script, gpu="h100", mean_response=100)
+    assert package.simulate(own).iteration_seconds == forecast.iteration_seconds
+    checked = package.check(script, gpu="h100", mean_response=100)
+    assert checked.forecast is not None
+    assert checked.forecast.iteration_seconds == forecast.iteration_seconds
+    with assumes():
+        job = package.load_job(script, gpu="h100", mean_response=100)
+    assert job == own.job
+
+
+@pytest.mark.parametrize("name", ["search", "simulate", "load_plan", "load_job", "check"])
+def test_python_refuses_what_is_said_beside_a_job(rlplan, script, name):
+    assert rlplan("import", script, *BESIDE, "--out", "job.yaml").code == 0
+    with pytest.raises(FileError, match="gpu: is said of frameworks' scripts"):
+        getattr(package, name)("job.yaml", gpu="h100")
+
+
+def test_python_refuses_a_second_plan_beside_a_script_and_one_whose_gpus_nobody_says(
+    script, assumes
+):
+    with assumes():
+        own = package.load_plan(script, gpu="h100", mean_response=100)
+    with assumes(), pytest.raises(FileError, match="as_it_stands: is said by the script"):
+        package.search(script, gpu="h100", mean_response=100, as_it_stands=own)
+    with pytest.raises(MissingValuesError, match="--gpu is missing"):
+        package.search(script)
+
+
+def test_python_sets_keys_of_a_script(script, assumes):
+    key = "actor_rollout_ref.rollout.tensor_model_parallel_size"
+    with assumes():
+        plan = package.load_plan(script, gpu="h100", mean_response=100, values={key: 1})
+    assert plan.tasks["actor.generate"].tp == 1

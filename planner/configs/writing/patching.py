@@ -1,21 +1,25 @@
 """A user's own launch script with the keys of a plan: what the plan changes is changed in place, all else stays as it is."""
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, fields, replace
+from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
-from rlplan.errors import FileError
+from rlplan.errors import FileError, UserError
 from rlplan.files.decoding import read_text
 from rlplan.files.writing import write_text
-from rlplan.plan import Plan
+from rlplan.job import Job
+from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.changes import (
     Assignment,
     RetypedConfiguration,
     argument,
+    broken_rules,
     needed_assignments,
     typed_value,
 )
@@ -26,15 +30,32 @@ from rlplan.planner.configs.importing import (
     run_of,
     settings_of,
 )
-from rlplan.profiles.facts import load_facts
-from rlplan.workload import mean_length
+from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.writing.texts import texts_with, texts_without
+from rlplan.profiles.facts import Facts, load_facts
+from rlplan.simulator.simulate import simulate
+from rlplan.workload import longest, mean_length
 
-# A value as shells have it: up to a blank, parts of it quoted.
-VALUE = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s\\"'])+"""
-# What hands a script's own arguments on, behind which nothing else is said.
-HANDED_ON = re.compile(
-    r'^(?P<before>[ \t]*|[^#\n]*=[^#\n]*[ \t])"?\$(?:@|\{@[^}\n]*\})"?', re.MULTILINE
+# Of a layout, what a configuration has otherwise by name or not at all.
+NOT_SAID = frozenset({"pool", "engine"})
+# A step of what is written takes at most so much of the plan's.
+AS_LONG = 1.01
+# What a plan's layouts do not decide of a job.
+OF_WORK = (
+    "algorithm",
+    "models",
+    "workload",
+    "adapters",
+    "precision",
+    "rollout_precision",
+    "kv_cache",
+    "dynamic_sampling",
 )
+# Settings that limit how often groups are sampled again, and lengths.
+FILTER_ROUNDS = "filter_rounds"
+LIMITS = frozenset({"max_prompt", "max_response", "max_total", "max_model_len"})
+# Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
+FOLDERS_ABOVE, MOST_FILES = 4, 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +69,15 @@ class PatchedKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patched:
-    """Hold a script with a plan's keys, and what of it is new."""
+    """Hold a script with a plan's keys, and what of it is new.
+
+    Attributes:
+        notes: What it has otherwise than the plan, and is as fast and fits as that does.
+    """
 
     text: str
     changes: tuple[PatchedKey, ...]
+    notes: tuple[str, ...] = ()
 
 
 def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any]) -> Patched:
@@ -67,14 +93,171 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
     text = read_text(script)
     typed = _typed(script, framework, plan)
     _check_models(script, typed.found, plan)
-    wanted = differing(typed, values)
-    changes = []
-    for assignment in wanted:
-        before = typed.found.settings.given(assignment[0])
-        text = _with(text, script, typed.found, assignment)
-        changes.append(PatchedKey(key=assignment[0], before=before, after=assignment[1]))
-    _check(script, text, framework, plan, wanted)
-    return Patched(text=text, changes=tuple(changes))
+    settings, changes = typed.found.settings, dict[str, PatchedKey]()
+    with place_of(script) as place:
+
+        def read(new: str) -> Settings:
+            write_text(place, new)
+            return settings_of(framework, (str(place),), typed.options)
+
+        wanted = deque(differing(typed, _decided(typed.found, plan, values)))
+        while wanted:
+            key, value = assignment = wanted.popleft()
+            before = settings
+            changed, said = _with(text, script, before, assignment, read)
+            if not _is_of_version(said, before, key, typed.options):
+                continue
+            text, settings = changed, said
+            first = changes.get(key, PatchedKey(key=key, before=before.given(key), after=value))
+            changes[key] = replace(first, after=value)
+            for follower in _followers(settings, before, key):
+                own = before.given(follower) if values.get(follower) is None else values[follower]
+                if follower not in changes and not _says(settings, (follower, own)):
+                    wanted.append((follower, own))
+        left = _left(settings, typed, plan)
+        unsaid = settings.flat.keys() - values.keys() - changes.keys() if left.words else ()
+        for key in sorted(unsaid):
+            new = _without(text, script, settings, key, read)
+            fewer = left if new is None else _left_if_read(new[1], typed, plan)
+            if new is not None and fewer is not None and len(fewer.words) < len(left.words):
+                changes[key] = PatchedKey(key=key, before=settings.given(key), after=None)
+                (text, settings), left = new, fewer
+    if left.words and not _is_as_good(left, plan):
+        problem, allowed = f"would not run the plan: {left.words[0]}", "export without --patch"
+        raise FileError(str(script), problem, allowed=allowed)
+    return Patched(text=text, changes=tuple(changes.values()), notes=left.words)
+
+
+def seconds_as_written(framework: str, name: str, text: str, plan: Plan) -> float | None:
+    """Return the seconds of a step of what was written for a plan, read as its user will have it read; None where it cannot be read.
+
+    Args:
+        name: Of the file that it may become, by whose ending it is read.
+    """
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        write_text(path, text)
+        try:
+            found = _imported(path, framework, plan)
+            facts = load_facts(found.resolved)
+            own = complete(found.draft, found.resolved, facts, name, misfits=True)
+            return simulate(own, facts).iteration_seconds
+        except UserError:
+            return None
+
+
+class _Left(NamedTuple):
+    """Hold what a configuration has otherwise than a plan.
+
+    Attributes:
+        words: Each layout's field, part of the job, and rule of the framework that it breaks and the user's script does not.
+        stops: Whether one of them keeps it from running, or from the same work.
+        plan: What it runs.
+    """
+
+    words: tuple[str, ...]
+    stops: bool
+    plan: Plan
+    facts: Facts
+
+
+def _is_of_version(new: Settings, before: Settings, key: str, options: ImportOptions) -> bool:
+    """Tell whether a script's version has a key: it is known there, and lets nobody take the script for one of another version."""
+    if new.sheet.version != before.sheet.version:
+        return False
+    with suppress(UserError):
+        return key not in imported_run(new, run_of(new), options).keys.unknown
+    return True
+
+
+def _left_if_read(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left | None:
+    """Return what settings have otherwise than a plan; None where they are no job."""
+    with suppress(UserError):
+        return _left(settings, typed, plan)
+    return None
+
+
+def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
+    """Return what settings have otherwise than a plan.
+
+    Raises:
+        UserError: They are no job, or no plan keeps what they say.
+    """
+    found = imported_run(settings, run_of(settings), typed.options)
+    facts = load_facts(found.resolved)
+    own = complete(found.draft, found.resolved, facts, settings.file, misfits=True)
+    layouts = tuple(
+        f"{task}: {name} is {given}, and {wanted} in the plan"
+        for task, layout in plan.tasks.items()
+        if task in own.tasks
+        for (name, wanted), given in zip(
+            _said_of(layout).items(), _said_of(own.tasks[task]).values(), strict=True
+        )
+        if wanted != given
+    )
+    work = tuple(
+        f"{each} of the job is another than the script has"
+        for each in OF_WORK
+        if getattr(found.resolved, each) != getattr(typed.found.resolved, each)
+    )
+    stops = (*work, *sorted(broken_rules(settings) - typed.broken))
+    return _Left(words=(*stops, *layouts), stops=bool(stops), plan=own, facts=facts)
+
+
+def _is_as_good(left: _Left, plan: Plan) -> bool:
+    """Tell whether what a configuration runs takes as long as a plan, and fits: a framework may have one word for two layouts."""
+    if left.stops:
+        return False
+    own = simulate(left.plan, left.facts)
+    wanted = simulate(plan, left.facts)
+    most = AS_LONG * wanted.iteration_seconds
+    return own.feasible >= wanted.feasible and own.iteration_seconds <= most
+
+
+def _said_of(layout: TaskPlan) -> dict[str, object]:
+    """Return what configurations say of a layout: micro-batches of a token budget have no number of sequences."""
+    said = {each.name: getattr(layout, each.name) for each in fields(layout)}
+    by_tokens = layout.token_budget is not None
+    filled = round(layout.memory_fraction, 2)
+    said |= {"expert_tp": layout.expert_tp or layout.tp, "memory_fraction": filled}
+    said |= {"micro_batch": None} if by_tokens else {}
+    return {name: value for name, value in said.items() if name not in NOT_SAID}
+
+
+def _without(
+    text: str, script: Path, settings: Settings, key: str, read: Callable[[str], Settings]
+) -> tuple[str, Settings] | None:
+    """Return a script's text in which a key is not said and all else is, with what it says; None where there is none."""
+    for new in texts_without(text, script, settings, key):
+        try:
+            found = read(new)
+        except UserError:
+            continue
+        if (
+            found.given(key) is None
+            and found.flat.keys() - {key} == settings.flat.keys() - {key}
+            and not _followers(found, settings, key)
+        ):
+            return new, found
+    return None
+
+
+def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a plan decides: not the limits of lengths or of what is sampled again, where a script has those of the plan's job."""
+    alike = set[str]()
+    if _limits(found.resolved) == _limits(plan.job):
+        alike |= LIMITS
+    if found.resolved.dynamic_sampling == plan.job.dynamic_sampling:
+        alike |= {FILTER_ROUNDS}
+    settings = found.settings.sheet.settings
+    keys = {key for name in alike & settings.keys() for key in settings[name].keys}
+    return {key: value for key, value in values.items() if key not in keys}
+
+
+def _limits(job: Job) -> tuple[float | None, ...]:
+    """Return the longest prompt, response and sequence of a job in tokens."""
+    work = job.workload
+    return longest(work.prompt_tokens), longest(work.response_tokens), work.max_total_tokens
 
 
 def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[Assignment, ...]:
@@ -88,7 +271,7 @@ def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[A
         (key, value)
         for key, value in values.items()
         if value is not None
-        and not _says(typed.found, (key, value))
+        and not _says(settings, (key, value))
         and (settings.given(key) is not None or argument(settings, key, value))
     )
     return needed_assignments(differs, typed)
@@ -131,71 +314,78 @@ def _check_models(script: Path, found: Imported, plan: Plan) -> None:
             raise FileError(str(script), problem, value=name, allowed="a plan of this script")
 
 
-def _says(found: Imported, assignment: Assignment) -> bool:
+def _says(settings: Settings, assignment: Assignment) -> bool:
+    """Tell whether a key has a value; of a switch, off is that it is not there."""
     key, value = assignment
-    given = found.settings.given(key)
-    return given is not None and typed_value(given) == typed_value(value)
+    given = settings.given(key)
+    if given is None:
+        return value is False and settings.sheet.arguments != "hydra"
+    return typed_value(given) == typed_value(value)
 
 
-def in_place(text: str, name: str, value: str, *, apart: bool) -> tuple[str, int]:
-    """Return a script with a value wherever it gives the key one, and in how many places that is.
+@contextmanager
+def place_of(script: Path) -> Iterator[Path]:
+    """Yield a file in whose place a script's text is read as in its own: what stands beside and above that is linked there."""
+    own = script.absolute()
+    chain = [*reversed(own.parents[:FOLDERS_ABOVE]), own]
+    with TemporaryDirectory() as made:
+        place = Path(made)
+        for folder, inner in pairwise(chain):
+            with suppress(OSError):  # a folder that may not be listed
+                for each in islice(folder.iterdir(), MOST_FILES):
+                    if each.name != inner.name:
+                        (place / each.name).symlink_to(each)
+            place /= inner.name
+            if inner != own:
+                place.mkdir()
+        yield place
 
-    Args:
-        apart: Whether a blank may stand between them, as behind flags; else `=` alone, with hydra's plus signs before the key.
-    """
-    bare = re.escape(name.lstrip("+"))
-    before = rf"{bare}(?:[ \t]+|=)" if apart else rf"\+{{0,2}}{bare}="
-    place = re.compile(rf"(?<![\w.\-])(?P<name>{before}){VALUE}")
-    return place.subn(lambda match: f"{match['name']}{_quoted(value)}", text)
 
-
-def _with(text: str, script: Path, found: Imported, assignment: Assignment) -> str:
-    """Return a script with one key's value in place of its own, else added before the arguments that it hands on.
+def _with(
+    text: str,
+    script: Path,
+    settings: Settings,
+    assignment: Assignment,
+    read: Callable[[str], Settings],
+) -> tuple[str, Settings]:
+    """Return a script's text with one key's value, and what it says then: no other keys, and if it can be all else as before.
 
     Raises:
         FileError: Its text has no place for it.
     """
+    follows = None
+    for new in texts_with(text, script, settings, assignment):
+        try:
+            found = read(new)
+        except UserError:
+            continue
+        if not _says(found, assignment) or not _has_all(found, settings, assignment[0]):
+            continue
+        if not _followers(found, settings, assignment[0]):
+            return new, found
+        follows = follows or (new, found)
+    if follows is not None:
+        return follows
     key, value = assignment
-    words = argument(found.settings, key, value)
+    words = argument(settings, key, value)
     if words is None:
-        allowed = "without it; or --out without --patch, a script of its own"
-        raise FileError(
-            str(script), "says a switch that has no word for off", field=key, allowed=allowed
-        )
-    name, joint = (words[0].partition("=")[0], "=") if len(words) == 1 else (words[0], None)
-    given, own = " ".join(words), words[0].partition("=")[2] if joint else words[-1]
-    changed, places = in_place(text, name, own, apart=joint is None)
-    if places == 1:
-        return changed
-    handed = HANDED_ON.search(text)
-    if handed is None:
-        problem = "has no single place for it, and hands no arguments on"
-        raise FileError(str(script), problem, field=given, allowed='a last line "$@"')
-    place_of_words, before = handed.end("before"), handed["before"]
-    new = f"{name}{joint or ' '}{_quoted(own)} "
-    if not before.strip():
-        new += f"\\\n{before}"
-    return text[:place_of_words] + new + text[place_of_words:]
+        problem, field = "says a switch that has no word for off, in no place of its own", key
+    else:
+        problem, field = "has no place for it, and hands no arguments on", " ".join(words)
+    allowed = 'a last line "$@"; or --out without --patch, a script of its own'
+    raise FileError(str(script), problem, field=field, allowed=allowed)
 
 
-def _quoted(value: str) -> str:
-    return value if re.fullmatch(r"[\w./:+-]*", value) else "'" + value.replace("'", "'\\''") + "'"
+def _has_all(found: Settings, before: Settings, key: str) -> bool:
+    """Tell whether settings have the keys that they had before and one more; an empty mapping is none once it holds that."""
+    others = {name for name in before.flat if name != key and not key.startswith(f"{name}.")}
+    return others == {name for name in found.flat if name != key}
 
 
-def _check(
-    script: Path, text: str, framework: str, plan: Plan, wanted: tuple[Assignment, ...]
-) -> None:
-    """Read the new script and hold what it says against the plan.
-
-    Raises:
-        FileError: It says something else.
-    """
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / script.name
-        write_text(path, text)
-        found = _imported(path, framework, plan)
-    for assignment in wanted:
-        if not _says(found, assignment):
-            key, value = assignment
-            problem = f"still says {found.settings.given(key)} where the plan has {value}"
-            raise FileError(str(script), problem, field=key, allowed="export without --patch")
+def _followers(found: Settings, before: Settings, key: str) -> tuple[str, ...]:
+    """Return the other keys that have other values than before: a YAML file may make them of the key."""
+    return tuple(
+        name
+        for name, each in found.flat.items()
+        if name != key and each.value != before.given(name)
+    )

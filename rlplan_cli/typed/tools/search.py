@@ -22,7 +22,7 @@ from rlplan_cli.typed.tool import Said
 if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.results.forecast import Candidate
-    from rlplan_cli.configured import Configured
+
 
 # Placements that an answer names beside the best.
 RUNNERS_UP = 5
@@ -125,7 +125,7 @@ def call(asked: Arguments) -> Answer:
     job = load_request(path)[0] if script is None else script.job
     check_rule_names(job, path)
     check_data(job, path.parent if script is None else Path())
-    own = None if script is None else _own(script, asked)
+    own = None if script is None else script.candidate(*_known(asked))[0]
     found = search(
         path if script is None else script.found.job,
         profile=asked.profile,
@@ -151,17 +151,6 @@ def call(asked: Arguments) -> Answer:
         doubts=() if script is None else tuple(script.doubts()),
         as_it_stands_seconds=None if own is None else _seconds(own, asked),
     )
-
-
-def _own(script: Configured, asked: Arguments) -> Plan | None:
-    """Return a script's own plan; None where nothing that keeps it fits."""
-    from contextlib import suppress
-
-    from rlplan.errors import InfeasibleError
-
-    with suppress(InfeasibleError):
-        return script.plan(*_known(asked))[0]
-    return None
 
 
 def _seconds(plan: Plan, asked: Arguments) -> float:
