@@ -229,7 +229,7 @@ def _added_to_yaml(
 
 def _end_of(node: yaml.Node) -> int:
     """Return where a node's last word ends; the end of a mapping in lines is where the next one begins."""
-    if isinstance(node, yaml.ScalarNode) or not node.value or node.flow_style:
+    if not isinstance(node, yaml.CollectionNode) or not node.value or node.flow_style:
         return node.end_mark.index
     last: Any = node.value[-1]
     return _end_of(last[1] if isinstance(node, yaml.MappingNode) else last)
