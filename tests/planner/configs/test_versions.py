@@ -415,3 +415,27 @@ def test_a_recipe_of_nemo_rls_checkout_is_of_its_version(tmp_path, minor, framew
     found = imported("nemo-rl", [str(recipe)], OPTIONS)
     assert found.job.framework == framework
     assert any(note.startswith(reason) for note in found.notes)
+
+
+FILTERS = ("actor_rollout_ref.actor.use_kl_loss=False", "algorithm.filter_groups.enable=True")
+
+
+@pytest.mark.parametrize(
+    ("number", "rounds"), [("0.4", None), ("0.7", None), ("0.8", None), ("0.9", 1.5)]
+)
+def test_before_0_9_recipes_alone_leave_groups_out(number, rounds):
+    found = verl(*FILTERS, options=version(number))
+    sampling = found.job.dynamic_sampling
+    assert (sampling and sampling.expected_rounds) == rounds
+    said = any("filter_groups.enable=True has no effect" in note for note in found.notes)
+    assert said == (rounds is None)
+    start = ["-m", "recipe.dapo.main_dapo", *BASE.split(), *FILTERS]
+    recipe = imported("verl", start, version(number))
+    assert recipe.job.dynamic_sampling.expected_rounds == 2.0
+    assert not any("has no effect" in note for note in recipe.notes)
+
+
+@pytest.mark.parametrize(("number", "most"), [("0.3", 256), ("0.4", 1024), ("0.9", 256)])
+def test_engines_that_are_handed_no_limit_of_sequences_have_their_own(number, most):
+    found = verl(options=version(number))
+    assert found.draft.tasks["actor.generate"].max_running == most
