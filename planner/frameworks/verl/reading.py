@@ -73,6 +73,8 @@ ASYNC_KEYS: Final = "async_training.*"
 # Recipes whose trainer generates whole batches of `gen_batch_size` prompts until enough groups differ in reward, and
 # without the filter learns from such a batch: recipe/dapo/dapo_ray_trainer.py and recipe/entropy beside it.
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
+# What a step samples where the key of groups that are left out is read by nothing.
+ONCE: Final = DynamicSampling(max_rounds=1, expected_rounds=1.0)
 # Whether its reward model writes judgements is for the function to know that asks it (verl, experimental/reward_loop).
 JUDGES: Final = "a function asks the reward model, which may write judgements: say how long they are under rewards.judge of the job"
 # What Megatron's words `unfused` and `local` ask for.
@@ -541,8 +543,10 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
 
     The job counts rounds in batches of the prompts that a step learns from, a recipe in batches that it generates.
     """
-    if not _filters(settings) or not load_algorithm(algorithm).resamples:
+    if not settings.on("filters") or not load_algorithm(algorithm).resamples:
         return None
+    if not _filters(settings):
+        return ONCE
     usual, most = DynamicSampling(), settings.whole("filter_rounds")
     if not _in_whole_batches(settings):
         return replace(usual, max_rounds=most if most > 0 else NO_LIMIT)
@@ -555,7 +559,7 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
 def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
     """Yield what was assumed of the amount of work."""
     prompts, batch = generated_prompts(settings)
-    if sampling is None or prompts < 1:
+    if sampling is None or sampling == ONCE or prompts < 1:
         return
     yield sampling_guess(sampling, prompts, batch if _in_whole_batches(settings) else None)
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import expected_rounds
 from rlplan.errors import FileError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
@@ -421,14 +423,15 @@ FILTERS = ("actor_rollout_ref.actor.use_kl_loss=False", "algorithm.filter_groups
 
 
 @pytest.mark.parametrize(
-    ("number", "rounds"), [("0.4", None), ("0.7", None), ("0.8", None), ("0.9", 1.5)]
+    ("number", "rounds"), [("0.4", 1.0), ("0.7", 1.0), ("0.8", 1.0), ("0.9", 1.5)]
 )
 def test_before_0_9_recipes_alone_leave_groups_out(number, rounds):
     found = verl(*FILTERS, options=version(number))
-    sampling = found.job.dynamic_sampling
-    assert (sampling and sampling.expected_rounds) == rounds
+    assert found.job.dynamic_sampling.expected_rounds == rounds
+    assert expected_rounds(load_algorithm(found.job.algorithm), found.job) == rounds
     said = any("filter_groups.enable=True has no effect" in note for note in found.notes)
-    assert said == (rounds is None)
+    assert said == (rounds == 1.0)
+    assert any("of groups are taken to differ" in guess for guess in found.guesses) != said
     start = ["-m", "recipe.dapo.main_dapo", *BASE.split(), *FILTERS]
     recipe = imported("verl", start, version(number))
     assert recipe.job.dynamic_sampling.expected_rounds == 2.0
