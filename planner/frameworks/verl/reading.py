@@ -559,7 +559,7 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
 def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
     """Yield what was assumed of the amount of work."""
     prompts, batch = generated_prompts(settings)
-    if sampling is None or sampling == ONCE or prompts < 1:
+    if sampling is None or not _filters(settings) or prompts < 1:
         return
     yield sampling_guess(sampling, prompts, batch if _in_whole_batches(settings) else None)
 
