@@ -18,7 +18,6 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import (
     JOB_VERSION,
-    DynamicSampling,
     Engines,
     Job,
     Pretrain,
@@ -47,6 +46,7 @@ from rlplan.profiles.jobs.checks import (
 )
 from rlplan.profiles.jobs.config.reading import cached_config, read_hf_config
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
+from rlplan.profiles.jobs.sampling import sampling_of
 from rlplan.profiles.sheets import (
     canonical_name,
     device_names,
@@ -389,7 +389,6 @@ def _as_its_framework_does(job: Job, place: JobPlace, *, passes: bool) -> Job:
     engines, sync, rewards = job.engines, job.weight_sync, job.rewards
     if rewards is not None and rewards.streamed is None and sheet.streams_rewards:
         rewards = replace(rewards, streamed=True)
-    sampling = _sampling(job, sheet, place)
     usual = "engine" if _reuses(job, sheet) and not passes else sheet.old_log_prob
     return replace(
         job,
@@ -401,28 +400,12 @@ def _as_its_framework_does(job: Job, place: JobPlace, *, passes: bool) -> Job:
             generate=engines.generate or sheet.engines.generate,
         ),
         old_log_prob=job.old_log_prob or usual,
-        dynamic_sampling=sampling,
+        dynamic_sampling=sampling_of(job, sheet, place),
         weight_sync=WeightSync(
             shared_pool=sync.shared_pool or sheet.weight_sync.shared_pool,
             between_pools=sync.between_pools or sheet.weight_sync.between_pools,
         ),
     )
-
-
-def _sampling(job: Job, sheet: FrameworkSheet, place: JobPlace) -> DynamicSampling | None:
-    """Return how a job samples groups again, with what its framework does then.
-
-    Raises:
-        FileError: The project's own loop, which judges nothing first, is asked to.
-    """
-    sampling = job.dynamic_sampling
-    if sheet.runs and sampling is not None and sampling.filters_first:
-        problem = "what each round samples goes through every pass"
-        raise place.error("dynamic_sampling.filters_first", problem, value=True, allowed="false")
-    if not sheet.filters_first or not load_algorithm(job.algorithm).resamples:
-        return sampling
-    sampling = sampling or DynamicSampling()
-    return sampling if sampling.filters_first is not None else replace(sampling, filters_first=True)
 
 
 def _reuses(job: Job, sheet: FrameworkSheet) -> bool:
