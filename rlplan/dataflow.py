@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Hyperparameters, Job, KlEstimator, KlPlace, LossMean, Role
@@ -24,6 +24,15 @@ Advantage = Literal[
 ]
 
 Judge = Literal["rule", "environment"]
+# Roles whose passes tell which groups are kept.
+JUDGES: Final[frozenset[Role]] = frozenset({"rule", "reward", "cost"})
+
+
+class Rounds(NamedTuple):
+    """How often an iteration samples and judges responses, and how often others of its passes see a batch of them."""
+
+    sampled: float
+    scored: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,7 +285,7 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
     model. If the trainer computes the old log-probabilities, a pass of the actor follows generation. A teacher's pass comes
     before rewards, in every algorithm, and the actor's update reads it. If episodes are played in environments and no rule
     judges them, generation brings their rewards. Generation and preparation run as often as the job is expected to resample
-    groups.
+    groups; where groups are left out first, passes that judge nothing run once.
     """
     rewards = job.rewards
     tasks = _tasks_of(
@@ -285,7 +294,7 @@ def tasks_of(algorithm: Algorithm, job: Job) -> tuple[Task, ...]:
         _judge(job),
         rewards is not None and rewards.cost_function is not None,
         job.pretrain is not None,
-        expected_rounds(algorithm, job),
+        _rounds(algorithm, job),
         shares_reference=algorithm.shares_reference(job),
         recomputes=job.old_log_prob == "trainer",
     )
@@ -335,7 +344,7 @@ def _tasks_of(
     judge: Judge | None,
     has_cost_rule: bool,
     pretrains: bool,
-    rounds: float,
+    rounds: Rounds,
     *,
     shares_reference: bool,
     recomputes: bool,
@@ -400,16 +409,23 @@ def _taught(tasks: Iterable[Task]) -> Iterator[Task]:
             yield task
 
 
+def _rounds(algorithm: Algorithm, job: Job) -> Rounds:
+    sampled, sampling = expected_rounds(algorithm, job), job.dynamic_sampling
+    first = sampling is not None and bool(sampling.filters_first)
+    return Rounds(sampled, 1.0 if first else sampled)
+
+
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:
     """Return how often an iteration is expected to sample its prompts."""
     sampling = job.dynamic_sampling or DynamicSampling()
     return sampling.expected_rounds if algorithm.resamples else 1.0
 
 
-def _batches(task: Task, rounds: float, *, pretrains: bool) -> float:
+def _batches(task: Task, rounds: Rounds, *, pretrains: bool) -> float:
     """Return how many global batches pass through a task of a job in an iteration."""
     if not task.trains:
-        return task.batches * rounds
+        samples = task.generates or task.role in JUDGES
+        return task.batches * (rounds.sampled if samples else rounds.scored)
     if "pretrain" in task.inputs and pretrains:
         return task.batches + 1
     return task.batches

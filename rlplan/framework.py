@@ -115,6 +115,8 @@ class FrameworkSheet:
         pads_packs: Whether a pipeline's packed micro-batches are padded to the fullest of a rank's batch.
         keeps_domains: Whether consecutive ranks are placed in one NVLink domain while it has room; otherwise, in a
             job on several domains, every group that spans nodes uses the network.
+        filters_first: Whether passes for log-probabilities and values, where groups are sampled again, wait for all that an
+            update learns from and leave out the others; else what each round sampled goes through them.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
         in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
             leaves it open.
@@ -158,6 +160,7 @@ class FrameworkSheet:
     balances_updates: bool = True
     pads_packs: bool = False
     keeps_domains: bool = True
+    filters_first: bool = False
     streams_rewards: bool = False
     in_flight: InFlight = "drain"
     bounds_ages: bool = True

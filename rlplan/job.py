@@ -365,10 +365,13 @@ class DynamicSampling:
     Attributes:
         max_rounds: Global batches generated at most in an iteration; groups of equal rewards fill up the rest.
         expected_rounds: Rounds that forecasts count with.
+        filters_first: Whether passes for log-probabilities and values see only what an update learns from, not all that
+            rounds sampled; None is the framework's usual (`FrameworkSheet`).
     """
 
     max_rounds: AtLeastOne = 10
     expected_rounds: Annotated[float, Ge(1), NotBool()] = 1.5
+    filters_first: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -539,6 +539,8 @@ class EngineSheet:
             launches are not hidden, or not captured in a graph; other directions in proportion to their
             kernels. 0 counts kernels by the device's `launch_seconds`, and so does a CPU, which launches nothing ahead.
         expert_layer_launch_seconds: The same for a layer of experts; 0 is that of any other.
+        context_launch_seconds: Host time to launch a layer's attention in a forward pass for each part that context-parallel
+            ranks hand round, beside the rest of the layer; where `layer_launch_seconds` is told, and heads are not shared.
         expert_python_seconds: Part of that which is Python, as long on every host and in every format; only the rest grows
             with a device's `host_factor`.
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
@@ -620,6 +622,7 @@ class EngineSheet:
     launches_hidden: bool = True
     layer_launch_seconds: NonNegative = 0.0
     expert_layer_launch_seconds: NonNegative = 0.0
+    context_launch_seconds: NonNegative = 0.0
     expert_python_seconds: NonNegative = 0.0
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0

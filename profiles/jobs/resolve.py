@@ -46,6 +46,7 @@ from rlplan.profiles.jobs.checks import (
 )
 from rlplan.profiles.jobs.config.reading import cached_config, read_hf_config
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
+from rlplan.profiles.jobs.sampling import sampling_of
 from rlplan.profiles.sheets import (
     canonical_name,
     device_names,
@@ -385,7 +386,8 @@ def _as_its_framework_does(job: Job, place: JobPlace, *, passes: bool) -> Job:
     if name not in known:
         raise place.unknown("framework", "framework", job.framework, known)
     sheet = load_framework(name)
-    engines, sync, rewards = job.engines, job.weight_sync, job.rewards
+    engines, own, sync, rewards = job.engines, sheet.engines, job.weight_sync, job.rewards
+    train, generate = engines.train or own.train, engines.generate or own.generate
     if rewards is not None and rewards.streamed is None and sheet.streams_rewards:
         rewards = replace(rewards, streamed=True)
     usual = "engine" if _reuses(job, sheet) and not passes else sheet.old_log_prob
@@ -393,12 +395,9 @@ def _as_its_framework_does(job: Job, place: JobPlace, *, passes: bool) -> Job:
         job,
         framework=name,
         rewards=rewards,
-        engines=replace(
-            engines,
-            train=engines.train or sheet.engines.train,
-            generate=engines.generate or sheet.engines.generate,
-        ),
+        engines=replace(engines, train=train, generate=generate),
         old_log_prob=job.old_log_prob or usual,
+        dynamic_sampling=sampling_of(job, sheet, place),
         weight_sync=WeightSync(
             shared_pool=sync.shared_pool or sheet.weight_sync.shared_pool,
             between_pools=sync.between_pools or sheet.weight_sync.between_pools,

@@ -11,6 +11,7 @@ from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.job import USUAL_TRAINER, WHOLE_STEP, Captured
 from rlplan.models import (
     FP32_BYTES,
+    GROUPED_ATTENTION,
     NO_PART,
     PRECISIONS,
     SCALE_BYTES,
@@ -187,6 +188,7 @@ class Setting:
         launches_hidden: Whether the host's kernel launches never hold up the device.
         layer_launch_seconds: Time of the device's host to launch a layer's forward pass (see `EngineSheet`).
         expert_layer_launch_seconds: The same of a layer of experts; 0 is that of any other.
+        context_launch_seconds: Time of the host to launch a layer's attention for each part that context-parallel ranks hand round.
         launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
         splits_sends: Whether tensor-parallel ranks each send a share of the activations.
@@ -215,6 +217,7 @@ class Setting:
     launches_hidden: bool = True
     layer_launch_seconds: float = 0.0
     expert_layer_launch_seconds: float = 0.0
+    context_launch_seconds: float = 0.0
     launches_hide: bool = True
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
@@ -389,6 +392,7 @@ def setting_on(
         launches_hidden=engine.launches_hidden,
         layer_launch_seconds=engine.launch_seconds_on(device.sheet) * slower,
         expert_layer_launch_seconds=launches_experts,
+        context_launch_seconds=engine.context_launch_seconds * slower,
         launches_hide=engine.launches_hide,
         kernels=engine.kernels_of(device.sheet),
         splits_sends=engine.splits_sends,
@@ -503,6 +507,8 @@ def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:
     half = setting.layer_launch_seconds / 2
     mixes, behind = model.attention, model.feed_forward_part
     mixing = 0.0 if mixes == NO_PART else half
+    if mixes == GROUPED_ATTENTION and setting.shard.cp > 1:
+        mixing += setting.context_launch_seconds * setting.shard.cp
     if ("mamba" if mixes == "state-space" else "attention") in setting.graphs:
         mixing = 0.0
     if behind == NO_PART:

@@ -10,11 +10,13 @@ from rlplan.simulator.costs.taskcost import (
     times,
     with_spread,
 )
-from rlplan.simulator.generation.generating import slowest_replica
+from rlplan.simulator.generation.generating import CONTINUOUS, slowest_replica
 from rlplan.simulator.memory.task_memory import generate_memory as memory
 from rlplan.simulator.placed import PlacedTask
 
 __all__ = ["cost", "memory"]
+
+DECODE = "decode"
 
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
@@ -24,10 +26,11 @@ def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
         kv_bytes: Bytes free for the KV cache on each GPU; None is as many as it can use.
     """
     slowest = slowest_replica(placed, kv_bytes)
-    parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
+    parts = {"prefill": slowest.prefill, DECODE: slowest.decode, ENVIRONMENT: slowest.waiting}
     if slowest.handed.seconds:
         parts[HANDED] = slowest.handed
     once = cost_of({**parts, CALL: call_of(placed)})
-    return times(
-        with_spread(once, placed.engine.generation_spread(placed.model)), placed.task.batches
-    )
+    known = with_spread(once, placed.engine.generation_spread(placed.model))
+    if placed.engine.batching in CONTINUOUS:  # what waits for the host is in their spread too
+        known = known.each(lambda name, part: slowest.decode if name == DECODE else part)
+    return times(known, placed.task.batches)

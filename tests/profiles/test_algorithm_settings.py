@@ -6,7 +6,7 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode
-from rlplan.job import Job
+from rlplan.job import DynamicSampling, Job
 from rlplan.models import LearningRateSchedule
 from rlplan.profiles.catalog import resolve_job
 
@@ -162,6 +162,21 @@ def test_prompts_may_lie_in_a_folder(tmp_path):
 def test_a_job_says_nothing_of_settings_that_it_leaves_open(tmp_path):
     job = resolved("ppo", tmp_path)
     assert (job.constraint, job.dynamic_sampling, job.pretrain, job.overlong) == (None,) * 4
+
+
+def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_path):
+    def sampling(**more):
+        return resolved(
+            "dapo", tmp_path, work={**WORK, "samples_per_prompt": 2}, **more
+        ).dynamic_sampling
+
+    assert sampling(framework="verl") == DynamicSampling(filters_first=True)
+    told = {"expected_rounds": 3, "filters_first": False}
+    found = sampling(framework="verl", dynamic_sampling=told)
+    assert found == DynamicSampling(expected_rounds=3, filters_first=False)
+    assert sampling() is None
+    with pytest.raises(FileError, match=r"dynamic_sampling\.filters_first: what each round"):
+        sampling(dynamic_sampling={"filters_first": True})
 
 
 def test_frozen_weights_stand_in_for_the_reference_that_they_are(tmp_path):

@@ -13,7 +13,7 @@ from rlplan.dataflow import (
 )
 from rlplan.errors import UnknownNameError
 from rlplan.files.decoding import decode
-from rlplan.job import Hyperparameters, Job
+from rlplan.job import DynamicSampling, Hyperparameters, Job
 
 WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}
 
@@ -54,6 +54,26 @@ def test_ppo_with_a_reward_model_has_six_tasks():
         "actor.update",
         "critic.update",
     ]
+
+
+@pytest.mark.parametrize(("filters_first", "scored"), [(None, 1.5), (False, 1.5), (True, 1.0)])
+def test_where_groups_are_left_out_first_only_what_judges_them_sees_every_round(
+    filters_first, scored
+):
+    data = job("dapo", ["actor", "reward"], {"function": "digits"})
+    data = replace(
+        data,
+        old_log_prob="trainer",
+        dynamic_sampling=DynamicSampling(filters_first=filters_first),
+    )
+    batches = {task.name: task.batches for task in tasks_of(load_algorithm("dapo"), data)}
+    assert batches == {
+        "actor.generate": 1.5,
+        "actor.compute_log_prob": scored,
+        "reward.compute_reward": 1.5,
+        "rule.compute_reward": 1.5,
+        "actor.update": 1.0,
+    }
 
 
 def test_a_rule_takes_the_place_of_an_absent_reward_model():

@@ -1,5 +1,6 @@
 """Costs of whole tasks: laws that hold for any layout, and magnitudes that practice knows."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -11,6 +12,7 @@ from rlplan.estimate import Source
 from rlplan.job import Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import TaskPlan
+from rlplan.profiles.catalog import load_engine
 from rlplan.simulator.generation.prices import operator_steps, replica_setting_of
 from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.stages import task_cost
@@ -241,3 +243,12 @@ def test_a_trace_of_thousands_of_lengths_costs_no_more():
         cost()
         efforts.append(calls_of(cost))
     assert efforts[1] <= 1.1 * efforts[0]
+
+
+def test_what_waits_for_the_host_is_in_the_interval_of_generation():
+    """Eager steps of few sequences wait for it, which is known to a half beside what is known of the engine."""
+    chosen = layout("vllm-0.11-eager", tp=1, dp=8, max_running=1)
+    decode = dict(cost_of(GENERATE, chosen).parts)["decode"]
+    sheet = load_engine("vllm-0.11-eager")
+    known, host = sheet.forecast_spread, sheet.steps.host_spread
+    assert known < decode.spread_seconds / decode.seconds <= math.hypot(known, host)

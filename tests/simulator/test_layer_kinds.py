@@ -11,9 +11,10 @@ from rlplan.layout import ModelCut
 from rlplan.models import NO_PART, LayerKind, layer_kinds
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.plan import TaskPlan
-from rlplan.profiles.catalog import load_model
+from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.profiles.jobs.checks import architecture_fault
 from rlplan.simulator.costs.layouts import layout_seconds
+from rlplan.simulator.costs.pricing import _layer_launch, setting_of
 from rlplan.simulator.memory.task_memory import layout_memory, passes_memory
 from rlplan.simulator.model import kinds_of_stages, shard_parameters
 from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of
@@ -52,6 +53,20 @@ def test_two_kinds_that_do_not_differ_cost_and_hold_what_one_does(task):
     assert two.cached_sequence == one.cached_sequence
     if task != "actor.generate":
         assert passes_memory(two) == passes_memory(one)
+
+
+@pytest.mark.parametrize("cp", [1, 2, 4])
+def test_attention_is_launched_once_more_for_each_part_that_is_handed_round(cp):
+    """A layer of one rank, or without attention, has no parts."""
+    name = "megatron-core-2025-early"
+    sheet = load_engine(name)
+    mixers = {"both": LayerKind(), "mlp": LayerKind(attention=NO_PART)}
+    task = placed(with_layers(UNIFORM, mixers, (16, ("both", "mlp"))), "actor.update", cp=cp, dp=8)
+    task = task.laid_out(replace(task.layout, engine=name))
+    setting = setting_of(PlacedTask(task.task, task.layout, task.site, task.job, task.facts))
+    found = [_layer_launch(setting, kind) for kind in layer_kinds(task.model).models]
+    whole, parts = sheet.layer_launch_seconds, cp * sheet.context_launch_seconds
+    assert found == pytest.approx([whole + (parts if cp > 1 else 0.0), whole / 2])
 
 
 def test_parameters_and_cache_are_the_sum_over_kinds():

@@ -73,6 +73,8 @@ ASYNC_KEYS: Final = "async_training.*"
 # Recipes whose trainer generates whole batches of `gen_batch_size` prompts until enough groups differ in reward, and
 # without the filter learns from such a batch: recipe/dapo/dapo_ray_trainer.py and recipe/entropy beside it.
 IN_WHOLE_BATCHES: Final = ("dapo", "entropy")
+# What a step samples where the key of groups that are left out is read by nothing.
+ONCE: Final = DynamicSampling(max_rounds=1, expected_rounds=1.0)
 # Whether its reward model writes judgements is for the function to know that asks it (verl, experimental/reward_loop).
 JUDGES: Final = "a function asks the reward model, which may write judgements: say how long they are under rewards.judge of the job"
 # What Megatron's words `unfused` and `local` ask for.
@@ -518,6 +520,11 @@ def _in_whole_batches(settings: Settings) -> bool:
     return any(each in settings.start for each in IN_WHOLE_BATCHES)
 
 
+def _filters(settings: Settings) -> bool:
+    """Tell whether groups of equal rewards are left out: before 0.9 recipes alone read the key."""
+    return settings.on("filters") and (settings.on("reads_filters") or _in_whole_batches(settings))
+
+
 def _prompts(settings: Settings) -> int:
     """Return the prompts that a step learns from.
 
@@ -526,7 +533,7 @@ def _prompts(settings: Settings) -> int:
     (trainer/ppo/ray_trainer.py: the data loader's `batch_size`), as in recipe/dapo.
     """
     prompts, read = settings.whole("prompts"), settings.optional_whole("gen_prompts")
-    if not read or settings.on("filters"):
+    if not read or _filters(settings):
         return prompts
     return read if _in_whole_batches(settings) or prompts % read else prompts
 
@@ -538,6 +545,8 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
     """
     if not settings.on("filters") or not load_algorithm(algorithm).resamples:
         return None
+    if not _filters(settings):
+        return ONCE
     usual, most = DynamicSampling(), settings.whole("filter_rounds")
     if not _in_whole_batches(settings):
         return replace(usual, max_rounds=most if most > 0 else NO_LIMIT)
@@ -550,7 +559,7 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
 def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[str]:
     """Yield what was assumed of the amount of work."""
     prompts, batch = generated_prompts(settings)
-    if sampling is None or prompts < 1:
+    if sampling is None or not _filters(settings) or prompts < 1:
         return
     yield sampling_guess(sampling, prompts, batch if _in_whole_batches(settings) else None)
 
@@ -559,7 +568,7 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
     """Say which settings change the amount of work in ways that no job has."""
     if settings.on("reward_on") and settings.unmapped("reward_function") not in OFF:
         settings.doubt("reward_on", JUDGES)
-    if settings.on("filters") and not load_algorithm(algorithm).resamples:
+    if _filters(settings) and not load_algorithm(algorithm).resamples:
         settings.doubt(
             "filters", "prompts that are sampled again where all rewards of a group are equal"
         )
@@ -572,6 +581,9 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
 def _notes(settings: Settings, trainer: str, mode: Mode) -> Iterator[str]:
     """Yield what was assumed of modes and batches."""
     yield from _engine_notes(settings, trainer)
+    if settings.on("filters") and not _filters(settings):
+        key, sheet = settings.key_of("filters"), settings.sheet
+        yield f"no group is left out: {key}=True has no effect in {sheet.title} {sheet.version} but in recipes"
     if not FLOWS[mode].overlaps and settings.value("trainer_mode") == COLOCATED_ASYNC:
         yield "asynchronous generation on the GPUs that train is forecast as if it were synchronous"
     prompts, read = settings.whole("prompts"), settings.optional_whole("gen_prompts")

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import expected_rounds
 from rlplan.errors import FileError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
@@ -449,3 +451,28 @@ def test_a_checkout_between_versions_is_of_the_one_whose_keys_its_files_have(
     found = imported("easyr1", [str(path)], OPTIONS)
     assert found.settings.sheet.version == wanted
     assert (found.draft.tasks["actor.update"].token_budget is None) == (wanted == "0.3.1")
+
+
+FILTERS = ("actor_rollout_ref.actor.use_kl_loss=False", "algorithm.filter_groups.enable=True")
+
+
+@pytest.mark.parametrize(
+    ("number", "rounds"), [("0.4", 1.0), ("0.7", 1.0), ("0.8", 1.0), ("0.9", 1.5)]
+)
+def test_before_0_9_recipes_alone_leave_groups_out(number, rounds):
+    found = verl(*FILTERS, options=version(number))
+    assert found.job.dynamic_sampling.expected_rounds == rounds
+    assert expected_rounds(load_algorithm(found.job.algorithm), found.job) == rounds
+    said = any("filter_groups.enable=True has no effect" in note for note in found.notes)
+    assert said == (rounds == 1.0)
+    assert any("of groups are taken to differ" in guess for guess in found.guesses) != said
+    start = ["-m", "recipe.dapo.main_dapo", *BASE.split(), *FILTERS]
+    recipe = imported("verl", start, version(number))
+    assert recipe.job.dynamic_sampling.expected_rounds == 2.0
+    assert not any("has no effect" in note for note in recipe.notes)
+
+
+@pytest.mark.parametrize(("number", "most"), [("0.3", 256), ("0.4", 1024), ("0.9", 256)])
+def test_engines_that_are_handed_no_limit_of_sequences_have_their_own(number, most):
+    found = verl(options=version(number))
+    assert found.draft.tasks["actor.generate"].max_running == most

@@ -1,4 +1,4 @@
-python3 -m verl.trainer.main_ppo \
+python3 -m recipe.dapo.main_dapo \
     --config-name=dapo_megatron_trainer.yaml \
     data.max_prompt_length=2048 \
     data.max_response_length=20480 \
