@@ -117,7 +117,10 @@ def with_usual_replicas(run: MeasuredRun, among: Collection[int] = ()) -> Measur
         )
     usual = max(counted, key=lambda count: (count in among, len(counted[count]), count))
     trace = replace(run.trace, iterations=tuple(counted[usual]))
-    return replace(run, plan=with_replicas(run.plan, usual), trace=trace, replicas=())
+    own = replace(run, plan=with_replicas(run.plan, usual), trace=trace, replicas=())
+    tokens = tokens_by_replicas(run).get(usual)  # those of all iterations may be others
+    own = replace(own, replica_tokens=())
+    return own if tokens is None else replace(own, response_tokens=tokens, response_lengths=None)
 
 
 def tokens_by_replicas(run: MeasuredRun) -> dict[int, float]:

@@ -238,6 +238,7 @@ def test_replicas_that_come_and_go_are_compared_by_their_number():
     assert [row.replicas for row in replica_rows(measured, {1: forecasts[1]})] == [1]
     lengths = replace(measured, replica_tokens=(9.0, 10.0, 12.0, 9.0, 20.0, 20.0, 26.0, 9.0))
     assert tokens_by_replicas(lengths) == {1: 11.0, 2: 22.0}
+    assert with_usual_replicas(lengths).mean_response_tokens == 22.0
     one, two = replica_rows(lengths, forecasts, {2: forecasts[1]})
     assert (one.response_tokens, one.as_run_seconds, one.measured_seconds) == (11.0, None, 7.0)
     assert (two.response_tokens, two.as_run_seconds, two.measured_seconds) == (22.0, 4.2, 7.0)
