@@ -137,9 +137,7 @@ class ReplicaGroup(WorkerGroup):
                 number = self.number_of(waiting.pop(reference))
                 if number not in ended and is_lost(reference):
                     ended.add(number)
-                    self.members[
-                        number
-                    ].end()  # its other ranks may hang in a collective with the lost one
+                    self.members[number].end()  # other ranks may hang in a collective with it
         left = {
             rank: each for rank, each in references.items() if self.number_of(rank) not in ended
         }
