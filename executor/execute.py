@@ -23,7 +23,7 @@ from rlplan.executor.control.export import export_actor
 from rlplan.executor.control.line_file import drop_iterations
 from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
 from rlplan.executor.control.moving import Adapter, drop_plans
-from rlplan.executor.control.run import Progress, Run, Saving
+from rlplan.executor.control.run import REPLICAS_FILE, Progress, Run, Saving
 from rlplan.executor.control.services import check_services
 from rlplan.executor.control.start import check_machine, gpu_names
 from rlplan.executor.control.stopping import Stopping, check_goes_on
@@ -39,7 +39,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.fingerprint import read_fingerprint
 from rlplan.plan import Plan
-from rlplan.replicas import GENERATE, ReplicaSchedule
+from rlplan.replicas import GENERATE, ReplicaSchedule, ReplicaTable
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
 from rlplan.trace import Trace, sorted_spans
@@ -60,7 +60,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     stopping: Stopping | None = None,
     log_to: Sequence[str] = (),
     adapter: Adapter | None = None,
-    schedule: ReplicaSchedule | None = None,
+    schedule: ReplicaSchedule | ReplicaTable | None = None,
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -121,10 +121,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         joined_cluster(plan, cluster, paths, folder or Path(), tell) as joined,
     ):
         write_plan(out / PLAN_FILE, plan)
-        drop_iterations(out / METRICS_FILE, first if goes_on else 0)
-        drop_evaluations(out, first if goes_on else -1)
-        drop_plans(out, first if goes_on else -1)
-        (out / MEASURED_FILE).unlink(missing_ok=True)
+        _drop_earlier(out, first if goes_on else None)
         made_of = (plan, tasks, prompts, out, seed, iterations, saving, start, progress)
         run = Run(*made_of, joined, adapter, schedule)
         run.carry_out(stopping, tracking)
@@ -137,6 +134,20 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     return measured
 
 
+def _drop_earlier(out: Path, done: int | None) -> None:
+    """Remove what a run's folder has of iterations that are done again.
+
+    Args:
+        done: Iterations after which the run that was there goes on; None: it does not.
+    """
+    drop_iterations(out / METRICS_FILE, done or 0)
+    drop_evaluations(out, -1 if done is None else done)
+    drop_plans(out, -1 if done is None else done)
+    if done is None:
+        (out / REPLICAS_FILE).unlink(missing_ok=True)
+    (out / MEASURED_FILE).unlink(missing_ok=True)
+
+
 def _measured(
     out: Path, run: Run, warmup_iterations: int, machine: FrozenDict[str, str]
 ) -> MeasuredRun:
@@ -146,7 +157,9 @@ def _measured(
         out: Its folder, with the metrics of its iterations.
         warmup_iterations: First iterations that comparisons leave out.
     """
-    rows = [row for row in read_metrics(out) if row["iteration"] >= warmup_iterations]
+    every = read_metrics(out)
+    rows = [row for row in every if row["iteration"] >= warmup_iterations]
+    tokens = {int(row["iteration"]): row["response_tokens"] for row in every}
     return MeasuredRun(
         plan=run.plan,
         trace=Trace(
@@ -164,6 +177,9 @@ def _measured(
         evaluation_seconds=tuple(row["seconds"] for row in read_evaluations(out)),
         stopped=run.stopped,
         replicas=tuple(int(record.metrics[GENERATE].get(REPLICAS, 0)) for record in run.finished)
+        if run.comes_and_goes
+        else (),
+        replica_tokens=tuple(tokens[record.span.iteration] for record in run.finished)
         if run.comes_and_goes
         else (),
     )

@@ -1,14 +1,23 @@
 """Replicas that come and go: how many of a generating pool's there are from which iteration on."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
 
 from rlplan.errors import FileError
+from rlplan.files.decoding import read_text
+from rlplan.files.frozen import FrozenDict
 from rlplan.plan import FLOWS, Plan
+from rlplan.units import show_seconds
+from rlplan.workload import Environment
 
 OPTION = "--replicas"
-FORM = "a number, or first iterations with numbers, such as 0:1,40:3"
+FORM = "a number, a range that forecasts choose from (1..4), first iterations with numbers (0:1,40:3), or a file of such lines"
 GENERATE = "actor.generate"
+# Within a file of a schedule, what stands behind it is a remark.
+REMARK = "#"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +56,133 @@ class ReplicaSchedule:
         return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaRange:
+    """Say between which numbers of replicas forecasts choose, both included."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthRow:
+    """Hold how many replicas pay for responses of some lengths.
+
+    Attributes:
+        above_tokens: Mean response tokens from which on this holds, up to those of the next row.
+        tokens: Mean that the forecasts are of.
+        replicas: That pay.
+        seconds: Of an iteration by number of replicas, losses of spot nodes counted; of numbers that fit.
+    """
+
+    above_tokens: float
+    tokens: float
+    replicas: int
+    seconds: FrozenDict[int, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaTable:
+    """Say by forecasts how many replicas pay at which lengths of responses.
+
+    Attributes:
+        rows: Shortest lengths first.
+        begins: Mean response tokens with which a run begins.
+    """
+
+    rows: tuple[LengthRow, ...]
+    begins: float
+
+    @property
+    def most(self) -> int:
+        """Return the largest number of replicas."""
+        return max(row.replicas for row in self.rows)
+
+    @property
+    def words(self) -> str:
+        """Return for people where the number changes, with the forecasts there."""
+        said = []
+        for before, row in zip((None, *self.rows), self.rows, strict=False):
+            if before is not None and before.replicas == row.replicas:
+                continue
+            times = ", ".join(
+                f"{show_seconds(row.seconds[each])} with {each}" for each in sorted(row.seconds)
+            )
+            since = "" if before is None else f" from {row.above_tokens:,.0f} tokens a response on"
+            said.append(
+                f"{row.replicas}{since} (of {row.tokens:,.0f} tokens an iteration takes {times})"
+            )
+        return f"replicas that pay, by forecasts: {'; '.join(said)}"
+
+    def row_of(self, tokens: float) -> LengthRow:
+        """Return what holds for responses of a mean length; for shorter ones than any, the first row."""
+        found = (row for row in reversed(self.rows) if row.above_tokens <= tokens)
+        return next(found, self.rows[0])
+
+
+Event = Literal["wanted", "joined", "left", "lost", "not started"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaChange:
+    """Say how the replicas that generate changed.
+
+    Attributes:
+        replica: Its number, from 0.
+        generate: How many generate now.
+        begins_again: Of one that is lost, its responses that begin again on others.
+        gives_up: Whether none is started any more.
+    """
+
+    event: Event
+    replica: int
+    generate: int
+    begins_again: int = 0
+    gives_up: bool = False
+
+    @property
+    def words(self) -> str:
+        """Return it for people."""
+        left = "1 replica generates" if self.generate == 1 else f"{self.generate} replicas generate"
+        if self.event == "lost":
+            return (
+                f"replica {self.replica} ended: killed, out of memory or crashed; {self.begins_again} of its responses begin "
+                f"again: {left}"
+            )
+        if self.event == "not started":
+            gives_up = "; none is started any more" if self.gives_up else ""
+            return f"replica {self.replica} did not start{gives_up}"
+        return f"replica {self.replica} has {self.event}: {left}"
+
+    @property
+    def line(self) -> Mapping[str, Any]:
+        """Return it as a ledger's line."""
+        found: dict[str, Any] = {
+            "event": self.event,
+            "replica": self.replica,
+            "replicas": self.generate,
+        }
+        return {**found, "begins_again": self.begins_again} if self.event == "lost" else found
+
+
+def read_replicas(words: str) -> ReplicaSchedule | ReplicaRange:
+    """Return what a command line says of replicas: a range such as `1..4`, a schedule, or the file of one.
+
+    Raises:
+        FileError: It is none of these; says the form.
+    """
+    least, dots, most = (part.strip() for part in words.partition(".."))
+    if dots and least.isdecimal() and most.isdecimal():
+        if not 1 <= int(least) <= int(most):
+            allowed = "two numbers from 1 on, the smaller one first"
+            raise FileError(OPTION, "is no range of replicas", value=words, allowed=allowed)
+        return ReplicaRange(least=int(least), most=int(most))
+    if words and Path(words).is_file():
+        lines = [line.partition(REMARK)[0].strip() for line in read_text(Path(words)).splitlines()]
+        return read_schedule(",".join(filter(None, lines)))
+    return read_schedule(words)
+
+
 def read_schedule(words: str) -> ReplicaSchedule:
     """Return a schedule as it is written on a command line: `2`, or `0:1,40:3`.
 
@@ -71,8 +207,10 @@ def read_schedule(words: str) -> ReplicaSchedule:
     return ReplicaSchedule(counts=counts)
 
 
-def check_schedule(schedule: ReplicaSchedule, plan: Plan, file: str = "plan") -> None:
-    """Refuse a schedule that a plan has no replicas for, or whose replicas cannot come and go.
+def check_schedule(
+    schedule: ReplicaSchedule | ReplicaRange | ReplicaTable, plan: Plan, file: str = "plan"
+) -> None:
+    """Refuse a schedule, a range or a table that a plan has no replicas for, or whose replicas cannot come and go.
 
     Raises:
         FileError: Names the field of the plan, or the option.
@@ -95,8 +233,9 @@ def check_schedule(schedule: ReplicaSchedule, plan: Plan, file: str = "plan") ->
 
 
 def with_replicas(plan: Plan, replicas: int) -> Plan:
-    """Return the plan whose generating pool has so many replicas, and no other GPUs."""
-    generate = plan.tasks[GENERATE]
+    """Return the plan whose generating pool has so many replicas, and no other GPUs; each has as many instances of environments."""
+    generate, work = plan.tasks[GENERATE], plan.job.workload
+    environments = tuple(_of_replicas(each, generate.dp, replicas) for each in work.environments)
     pools = tuple(
         replace(pool, gpus=replicas * generate.tp * generate.pp)
         if pool.name == generate.pool
@@ -104,4 +243,11 @@ def with_replicas(plan: Plan, replicas: int) -> Plan:
         for pool in plan.pools
     )
     layout = replace(generate, dp=replicas)
-    return replace(plan, pools=pools, tasks=plan.tasks.with_item(GENERATE, layout))
+    job = replace(plan.job, workload=replace(work, environments=environments))
+    return replace(plan, job=job, pools=pools, tasks=plan.tasks.with_item(GENERATE, layout))
+
+
+def _of_replicas(environment: Environment, before: int, replicas: int) -> Environment:
+    """Return an environment with the instances of so many replicas, of those that it has for others."""
+    each = environment.instances_each(before)
+    return environment if each is None else replace(environment, instances=each * replicas)

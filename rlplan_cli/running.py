@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from rlplan_cli.terminal import echo_json, print_table, progress_bar, say
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rlplan.executor.control.cluster import Cluster
     from rlplan.executor.control.moving import Adapter
     from rlplan.executor.control.run import Saving
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from rlplan.job import NodeGroup
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
-    from rlplan.replicas import ReplicaSchedule
+    from rlplan.replicas import ReplicaSchedule, ReplicaTable
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun, ReplicaRow
 
@@ -102,7 +104,7 @@ def run_plan(
     stopping: Stopping | None = None,
     log_to: Sequence[str] | None = None,
     adapter: Adapter | None = None,
-    schedule: ReplicaSchedule | None = None,
+    schedule: ReplicaSchedule | ReplicaTable | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from rlplan.executor.execute import execute
@@ -146,25 +148,26 @@ def compare_run(
 
     from rlplan.files.writing import write_json
     from rlplan.planner.measured.measured_lengths import forecast_as_run, same_lengths
-    from rlplan.replicas import GENERATE, with_replicas
+    from rlplan.replicas import GENERATE
     from rlplan.results.stored import AS_RUN_FILE, COMPARISON_FILE, FORECAST_FILE
     from rlplan.simulator.simulate import simulate
     from rlplan.simulator.validation import (
-        by_replicas,
         compare,
         replica_rows,
+        tokens_by_replicas,
         with_usual_replicas,
     )
 
     of_replicas: tuple[ReplicaRow, ...] = ()
     if run.replicas:
-        whole, run = run, with_usual_replicas(run)
-        of_replicas = stored_replicas(out)
+        whole, of_replicas = run, stored_replicas(out)
+        forecasts: dict[int, Forecast] = {}
         if facts is not None:
-            plans = {count: with_replicas(whole.plan, count) for count in by_replicas(whole)}
-            forecasts = {count: simulate(each, facts) for count, each in plans.items()}
-            of_replicas = replica_rows(whole, forecasts)
-            forecast = forecasts[run.plan.tasks[GENERATE].dp]
+            forecasts = _by_replicas(whole, facts)
+            as_run_of = _by_replicas(whole, facts, tokens_by_replicas(whole))
+            of_replicas = replica_rows(whole, forecasts, as_run_of)
+        run = with_usual_replicas(whole, forecasts)
+        forecast = forecasts.get(run.plan.tasks[GENERATE].dp, forecast)
     if run.replanned and facts is not None:  # what was measured is the last plan's
         forecast = simulate(run.plan, facts)
     as_run = stored_as_run(out)
@@ -178,6 +181,31 @@ def compare_run(
             write_json(out / AS_RUN_FILE, as_run)
     write_json(out / COMPARISON_FILE, comparison)
     return comparison
+
+
+def _by_replicas(
+    run: MeasuredRun, facts: Facts, tokens: Mapping[int, float] | None = None
+) -> dict[int, Forecast]:
+    """Return a run's forecasts by the number of its replicas; without numbers that no plan may have, and says so once.
+
+    Args:
+        tokens: Mean response tokens by number; None: those of the plan.
+    """
+    from rlplan.errors import UserError
+    from rlplan.planner.measured.measured_lengths import at_lengths
+    from rlplan.replicas import with_replicas
+    from rlplan.simulator.simulate import simulate
+    from rlplan.simulator.validation import by_replicas
+
+    found: dict[int, Forecast] = {}
+    for count in by_replicas(run) if tokens is None else tokens:
+        plan = with_replicas(run.plan, count)
+        try:
+            found[count] = simulate(at_lengths(plan, None, (tokens or {}).get(count)), facts)
+        except UserError as error:
+            if tokens is None:
+                say(f"no forecast with {count} of the replicas: {error}")
+    return found
 
 
 def stored_replicas(run_folder: Path) -> tuple[ReplicaRow, ...]:
@@ -223,12 +251,14 @@ def replanning(cluster: Cluster | None, facts: Facts, saving: Saving) -> Cluster
 def print_errors(comparison: Comparison) -> None:
     """Print forecast against measurement, task by task, and what keeps them from being comparable."""
     from rlplan.reports.tables.plans import error_table, replica_table
-    from rlplan.reports.tables.wording import as_run_words, other_lengths
+    from rlplan.reports.tables.wording import as_run_words, other_lengths, replayed_words
 
     title = "Forecast against measurement"
     print_table(title, error_table(comparison), spare=_SPARE_OF_ERRORS)
     if comparison.replicas:
         print_table("An iteration by the replicas that generate", replica_table(comparison))
+        if words := replayed_words(comparison):
+            say(words)
     for words in (other_lengths(comparison), as_run_words(comparison)):
         if words:
             say(words)

@@ -1,8 +1,9 @@
 """Forecast against measurement, task by task, and the iteration."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
+from types import MappingProxyType
 
 import numpy as np
 
@@ -100,8 +101,11 @@ def by_replicas(run: MeasuredRun) -> dict[int, list[IterationSpan]]:
     return found
 
 
-def with_usual_replicas(run: MeasuredRun) -> MeasuredRun:
+def with_usual_replicas(run: MeasuredRun, among: Collection[int] = ()) -> MeasuredRun:
     """Return a run with those of its iterations alone that have the number of replicas which most of them have.
+
+    Args:
+        among: Numbers that are preferred, such as those that have a forecast.
 
     Raises:
         PlanError: There are no two iterations after the warm-up with as many replicas.
@@ -111,19 +115,43 @@ def with_usual_replicas(run: MeasuredRun) -> MeasuredRun:
         raise PlanError(
             "run: the number of replicas changes in every iteration after the warm-up: nothing is left to compare with"
         )
-    usual = max(counted, key=lambda count: (len(counted[count]), count))
+    usual = max(counted, key=lambda count: (count in among, len(counted[count]), count))
     trace = replace(run.trace, iterations=tuple(counted[usual]))
-    return replace(run, plan=with_replicas(run.plan, usual), trace=trace, replicas=())
+    own = replace(run, plan=with_replicas(run.plan, usual), trace=trace, replicas=())
+    tokens = tokens_by_replicas(run).get(usual)  # those of all iterations may be others
+    own = replace(own, replica_tokens=())
+    return own if tokens is None else replace(own, response_tokens=tokens, response_lengths=None)
 
 
-def replica_rows(run: MeasuredRun, forecasts: Mapping[int, Forecast]) -> tuple[ReplicaRow, ...]:
+def tokens_by_replicas(run: MeasuredRun) -> dict[int, float]:
+    """Return the mean response tokens of the iterations that count, by the number of replicas; nothing where it is not noted."""
+    tokens = {
+        span.iteration: each
+        for span, each in zip(run.trace.iterations, run.replica_tokens, strict=False)
+    }
+    if not tokens:
+        return {}
+    return {
+        count: mean(tokens[span.iteration] for span in spans)
+        for count, spans in by_replicas(run).items()
+    }
+
+
+def replica_rows(
+    run: MeasuredRun,
+    forecasts: Mapping[int, Forecast],
+    as_run: Mapping[int, Forecast] = MappingProxyType({}),
+) -> tuple[ReplicaRow, ...]:
     """Return forecast against measurement by the number of replicas.
 
     Args:
-        forecasts: By number of replicas, those of the run's.
+        forecasts: By number of replicas, those of the run's that have one.
+        as_run: The same at the lengths that these iterations had, where they are known.
     """
-    rows = []
+    rows, tokens = [], tokens_by_replicas(run)
     for count, spans in sorted(by_replicas(run).items()):
+        if count not in forecasts:
+            continue
         forecast = forecasts[count]
         row = _row(ITERATION, "", forecast.iteration_seconds, [each.seconds for each in spans], "")
         rows.append(
@@ -135,6 +163,9 @@ def replica_rows(run: MeasuredRun, forecasts: Mapping[int, Forecast]) -> tuple[R
                 measured_median_seconds=row.measured_median_seconds,
                 measured_interval_seconds=row.measured_interval_seconds,
                 error_fraction=row.error_fraction,
+                response_tokens=tokens.get(count),
+                as_run_seconds=as_run[count].iteration_seconds if count in as_run else None,
+                measured_seconds=sum(each.seconds for each in spans),
             )
         )
     return tuple(rows)

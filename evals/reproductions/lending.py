@@ -1,7 +1,7 @@
-"""What lending a trainer's idle GPUs to generation brings: verl's dynamic scheduling and step switching, forecast.
+"""What lending a trainer's idle GPUs to generation brings: verl's dynamic scheduling and step switching, and FluidRL's workers, forecast.
 
-Each figure is forecast twice: from sheets alone, and with a factor of generation that is fitted on the published
-runs without lending. No published figure of a run that lends has a part in either.
+Each figure of verl's is forecast twice: from sheets alone, and with a factor of generation that is fitted on the published
+runs without lending. No published figure of a run that lends has a part in either. FluidRL's are forecast from sheets alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -98,6 +98,36 @@ EVEN = replace(
     rollout_running=128,
 )
 UNEVEN = replace(EVEN, train_gpus=8, rollout_gpus=24, pp=1)
+# FluidRL (RLBoost, arXiv:2510.19225; github.com/Terra-Flux/PolyRL, REPRODUCE.md and examples/scripts/run_*_grpo8b_*.sh): Qwen3-8B on one
+# node of H100, whose GPUs generate too until training begins, beside workers of two H100 that come and go. Tokens of prompts and responses a
+# second of all GPUs: verl on the node alone (1,300 a GPU), and with one to four workers.
+FLUID = "rollout workers that join 8 H100"
+FLUID_ALONE = 8 * 1_300.0
+FLUID_WITH = {1: 12_000.0, 2: 14_000.0, 3: 16_000.0, 4: 18_000.0}
+# Neither length is published: of this model, thinking, up to 14,336 tokens.
+FLUID_PROMPT, FLUID_RESPONSE = 150, 8_000
+COLOCATED = PublishedRun(
+    framework="verl-fsdp-0.5",
+    engines=Engines(generate="sglang-0.5"),
+    algorithm="grpo",
+    model="qwen3-8b",
+    gpu="h100",
+    gpus=8,
+    prompts=128,
+    samples=8,
+    sequences_per_update=1024,
+    prompt_tokens=FLUID_PROMPT,
+    response_tokens=Logged(mean=FLUID_RESPONSE, max=14_336),
+    longest_tokens=14_848,
+    token_budget=16_384,
+    log_prob_micro_batch=8,
+    rollout_tp=2,
+    rollout_memory_fraction=0.6,
+    rollout_running=256,
+    recomputes=True,
+    compares_reference=True,
+)
+HARVESTING = Lending(policy="adaptive", until=0.5, memory_fraction=0.6)
 SWITCHING = Lending(policy="adaptive", until=0.4, memory_fraction=0.6)
 DYNAMIC = Lending(policy="adaptive", until=0.6, memory_fraction=0.45)
 NOTES = (
@@ -126,6 +156,12 @@ NOTES = (
         "Assumed on H20: a mean of 13,400 tokens, as the same model had on the same data on H100 with half the limit; on 8 "
         "training GPUs TP4 EP8 without pipeline, since the stated TP4 PP2 EP8 does not fit on 8. Multi-token prediction, with "
         "which the script samples, is not forecast: how many guesses are accepted is not published."
+    ),
+    (
+        "FluidRL's shares follow what training waited for in the steps before, and are played as an adaptive share that begins at a half. "
+        "Weights go by verl's broadcast and not by its own transfer, and nothing that waits for network or pre-emption counts. A mean of "
+        "8,000 tokens a response is assumed; with 5,000 the gains come out at 21, 30, 35 and 37 %, with 11,000 at 19, 31, 37 and 37 %. Its rates are rounded to a thousand "
+        "tokens a second, so that a gain of 13 % may be one of 10 to 17 %. They were forecast once, before anything was changed for them."
     ),
     (
         "Left out, since stored text has no setup to forecast or no figure of their own mechanism: BiDiRL's table "
@@ -208,6 +244,22 @@ GAINS = (
         EVEN, UNEVEN, DYNAMIC, factor_of_scheduling, GAIN_OVER_UNEVEN, SCHEDULING,
     ),
 )  # fmt: skip
+
+
+def with_workers(count: int) -> PublishedRun:
+    """Return FluidRL's run with so many workers of two GPUs beside its node."""
+    return replace(
+        COLOCATED, gpus=16, gpus_per_node=8, mode="streaming", train_gpus=8, rollout_gpus=2 * count
+    )
+
+
+WORKERS = tuple(
+    Gain(
+        f"8 GPUs and {count} {'worker' if count == 1 else 'workers'} of 2 over 8 alone",
+        with_workers(count), COLOCATED, HARVESTING, lambda: SHEETS, 1 - FLUID_ALONE / rate, FLUID,
+    )
+    for count, rate in FLUID_WITH.items()
+)  # fmt: skip
 FROM_SHEETS, CALIBRATED = "from sheets", "calibrated on runs without lending"
 
 
@@ -221,7 +273,8 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
         name="lending",
         title="Lending a trainer's idle GPUs to generation, forecast",
         source="verl documentation, docs/advance/dynamic_schedule.md and docs/advance/v1_async_trainer.md (commit 1dda039b), "
-        "with verl/experimental/fully_async_policy/shell/run_qwen35_35b_a3b_math_dynamic_megatron.sh",
+        "with verl/experimental/fully_async_policy/shell/run_qwen35_35b_a3b_math_dynamic_megatron.sh; FluidRL, github.com/Terra-Flux/PolyRL, "
+        "REPRODUCE.md (commit 2b2422dd)",
         notes=(*NOTES, _factors()),
         points=tuple(_points(progress)),
         claims=tuple(judged(CLAIMS, None)),
@@ -256,7 +309,25 @@ def _points(progress: Progress | None) -> Sequence[Point]:
                     plan="lent to generation" if lending else "nothing lent",
                 )
             )
+    for count, rate in {0: FLUID_ALONE, **FLUID_WITH}.items():
+        found.append(_fluid_point(count, rate))
     return found
+
+
+def _fluid_point(count: int, rate: float) -> Point:
+    """Return a step of FluidRL's with so many workers, forecast from sheets, beside what its rate makes of the assumed lengths."""
+    tokens = COLOCATED.prompts * COLOCATED.samples * (FLUID_PROMPT + FLUID_RESPONSE)
+    run = with_workers(count) if count else COLOCATED
+    return Point(
+        figure=FLUID,
+        panel=FROM_SHEETS,
+        series="workers of 2",
+        gpus=8 + 2 * count,
+        quantity="seconds",
+        forecast=seconds_of(run, HARVESTING if count else None),
+        published=tokens / rate,
+        plan="lent to generation" if count else "nothing lent",
+    )
 
 
 def _share(found: float) -> Measured:
@@ -294,6 +365,8 @@ CLAIMS: tuple[Stated[None], ...] = (
     *(_sign(gain) for gain in GAINS),
     *(_size(gain, FROM_SHEETS) for gain in GAINS),
     *(_size(gain, CALIBRATED) for gain in GAINS),
+    *(_sign(gain) for gain in WORKERS),
+    *(_size(gain, FROM_SHEETS) for gain in WORKERS),
     Stated(
         where=SCHEDULING,
         text="8 + 24 GPUs, whose trainer never waits: lending does not pay",

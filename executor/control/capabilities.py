@@ -14,7 +14,7 @@ from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import RANDOM
 from rlplan.models import ModelArchitecture
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
-from rlplan.replicas import OPTION, ReplicaSchedule, check_schedule
+from rlplan.replicas import OPTION, ReplicaRange, ReplicaSchedule, ReplicaTable, check_schedule
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
 from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
@@ -70,7 +70,6 @@ READS_APART = Capability("replicas of the engine that read prompts alone")
 HOST_CACHE = Capability("a KV cache that goes on in host memory")
 SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
 LENDING = Capability("GPUs that one side lends the other")
-COMING_EPISODES = Capability("episodes in environments on replicas that come and go")
 COMING_ENGINE = Capability("replicas that come and go under this engine")
 COMING_NODES = Capability("replicas that come and go on the nodes of a cluster")
 COMING_PLANS = Capability("moves to other plans beside replicas that come and go")
@@ -113,7 +112,12 @@ def check_runnable(plan: Plan, file: str = "plan") -> tuple[Task, ...]:
 
 
 def check_coming(
-    schedule: ReplicaSchedule, plan: Plan, file: str = "plan", *, joins: bool, moves: bool
+    schedule: ReplicaSchedule | ReplicaRange | ReplicaTable,
+    plan: Plan,
+    file: str = "plan",
+    *,
+    joins: bool,
+    moves: bool,
 ) -> None:
     """Refuse replicas that come and go where this executor has them not.
 
@@ -132,8 +136,6 @@ def check_coming(
 def _lacks_of_coming(plan: Plan, *, joins: bool, moves: bool) -> Iterator[CapabilityError]:
     engine = plan.tasks["actor.generate"].engine
     instead = f"leave {OPTION} out: all replicas of the plan stay then"
-    if plan.job.environments:
-        yield COMING_EPISODES.lacked_by(HERE, "job.environments", "there", instead)
     if engine == VLLM:
         yield COMING_ENGINE.lacked_by(HERE, "tasks.actor.generate.engine", engine, instead)
     if joins:

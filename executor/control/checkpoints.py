@@ -34,7 +34,7 @@ from rlplan.executor.data.remote_folders import (
 )
 from rlplan.executor.data.workload import job_of_batches
 from rlplan.executor.workers.calls import RANDOM_FOLDER, StoreCall
-from rlplan.executor.workers.pools import WorkerGroup, fetched
+from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.files.decoding import check_version, decode, is_url, load_json, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
@@ -378,14 +378,14 @@ def _refuse(file: str, field: str, value: Any, before: Any) -> None:
 def _on_all(
     method: str, folder: Path, groups: Mapping[str, WorkerGroup], url: str = ""
 ) -> list[Any]:
-    waiting: dict[Any, Any] = {}
+    sent: list[tuple[WorkerGroup, dict[int, Any]]] = []
     for pool, group in groups.items():
         calls = {
             rank: (StoreCall(folder=folder, rank=f"{pool}-{rank}", url=url),)
             for rank in range(group.ranks)
         }
-        waiting |= {(pool, rank): ref for rank, ref in group.send(method, calls).items()}
-    return list(fetched(waiting).values())
+        sent.append((group, group.send(method, calls)))
+    return [each for group, references in sent for each in group.answers(references).values()]
 
 
 def _complete(folder: Path) -> list[Path]:

@@ -106,7 +106,7 @@ class Controller:
             state=state,
             ages=ended.ages,
             dropped=ended.dropped,
-            said=ended.said,
+            changes=ended.changes,
         )
 
     def bring_newest(self, done: int) -> None:

@@ -110,10 +110,31 @@ class Evaluator:
 
     def _answers(self) -> list[Answer]:
         """Return the responses to all held-out prompts, those to one prompt consecutive."""
+        group = self._groups[self._plan.tasks[self._generates.name].pool]
+        there, parts = group.present, None
+        while parts is None:
+            there, parts = self._parts(group, there)
+        samples = self._evaluation.samples_per_prompt
+        texts = [text for part in parts if part is not None for text in self._texts_of(part)]
+        return [
+            Answer(prompt=index // samples, text=text, tokens=tokens, is_cut=is_cut)
+            for index, (text, tokens, is_cut) in enumerate(texts)
+        ]
+
+    def _parts(
+        self, group: WorkerGroup, there: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], list[Any] | None]:
+        """Let ranks generate all responses; return those that are still there, and the responses' columns by share.
+
+        Args:
+            there: Ranks that are asked.
+
+        Returns:
+            Ranks that have not ended meanwhile; and nothing where some have, for then what they were to generate is missing.
+        """
         layout = self._plan.tasks[self._generates.name]
-        group = self._groups[layout.pool]
-        there = with_replicas(self._plan, len(group.present) // (layout.tp * layout.pp))
-        places = generation_positions(there if len(group.present) < group.ranks else self._plan)
+        fewer = with_replicas(self._plan, len(there) // (layout.tp * layout.pp))
+        places = generation_positions(fewer if len(there) < group.ranks else self._plan)
         protocol = PROTOCOLS.load(STAGES.load(self._generates.kind).PROTOCOL)
         samples = self._evaluation.samples_per_prompt
         rows = ((0, len(self._held_out.rows) * samples),)
@@ -121,21 +142,15 @@ class Evaluator:
             places, rows, lambda whole, parts: split_rows(whole, parts, block=samples)
         )
         calls = {
-            group.present[place]: (
-                EvaluationCall(task=self._generates.name, rows=share),
-                self._columns,
-            )
+            there[place]: (EvaluationCall(task=self._generates.name, rows=share), self._columns)
             for place, share in shares.items()
         }
         results = group.send("evaluate", calls, num_returns=2)
-        fetched({rank: report for rank, (_, report) in results.items()})
-        made = {group.present.index(rank): columns for rank, (columns, _) in results.items()}
-        parts = ray.get(protocol.collect(places, made, list))
-        texts = [text for part in parts if part is not None for text in self._texts_of(part)]
-        return [
-            Answer(prompt=index // samples, text=text, tokens=tokens, is_cut=is_cut)
-            for index, (text, tokens, is_cut) in enumerate(texts)
-        ]
+        reports = group.answers({rank: report for rank, (_, report) in results.items()})
+        if len(reports) < len(results):
+            return tuple(rank for rank in there if rank in reports or rank not in results), None
+        made = {there.index(rank): columns for rank, (columns, _) in results.items()}
+        return there, ray.get(protocol.collect(places, made, list))
 
     def _texts_of(self, part: Mapping[str, Any]) -> list[tuple[str, int, bool]]:
         most = longest(self._plan.job.workload.response_tokens)

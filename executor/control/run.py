@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ray.exceptions import RayError
 
@@ -30,8 +31,8 @@ from rlplan.executor.control.evaluations import (
     drop_evaluations,
     evaluation_names,
 )
-from rlplan.executor.control.line_file import drop_iterations
-from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter
+from rlplan.executor.control.line_file import LineFile, drop_iterations
+from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter, read_metrics
 from rlplan.executor.control.moving import PLAN_BEFORE, Adapter, Moving, Trial
 from rlplan.executor.control.start import (
     ITERATION,
@@ -48,16 +49,20 @@ from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import KeptWorkers, WorkerGroup
 from rlplan.executor.workers.processes.ray_session import DEVICE, HOST, running_ray
+from rlplan.executor.workers.wanted import Wanted, WantedByLength
 from rlplan.executor.workers.worker import Worker
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
-from rlplan.replicas import ReplicaSchedule
+from rlplan.replicas import ReplicaSchedule, ReplicaTable
 from rlplan.results.advice import AS_IT_IS, Adaptation
 from rlplan.results.measurement import Replanned
 from rlplan.results.stored import PLAN_FILE, write_plan
 
 # Called as progress(iterations done, iterations in all, what is done).
 Progress = Callable[[int, int, str], None]
+
+# What became of replicas that come and go, and how many were wanted: an event a line, also of iterations that were done again.
+REPLICAS_FILE = "replicas.jsonl"
 
 # Of so many iterations a run keeps every span, for its trace: what is compared are their medians, which
 # more do not change. A run of any length takes the same memory, and writes a trace of a few megabytes.
@@ -108,7 +113,7 @@ class Run:
         start: Checkpoint with which it begins; None: it begins with new weights.
         joined: The cluster whose nodes it takes; None: a Ray of its own.
         adapter: Decides where it goes on with another plan; None: nowhere.
-        schedule: How many replicas that generate there are when; None: all of them, all the time.
+        schedule: How many replicas that generate there are when, or at which lengths; None: all of them, all the time.
 
     Attributes:
         plan: The one that is carried out now.
@@ -134,9 +139,13 @@ class Run:
         progress: Progress | None,
         joined: JoinedCluster | None = None,
         adapter: Adapter | None = None,
-        schedule: ReplicaSchedule | None = None,
+        schedule: ReplicaSchedule | ReplicaTable | None = None,
     ) -> None:
-        self._joined, self._moving, self._schedule = joined, Moving(adapter), schedule
+        self._joined, self._moving = joined, Moving(adapter)
+        self._by_length = WantedByLength(schedule) if isinstance(schedule, ReplicaTable) else None
+        self._wanted: Wanted | None = (
+            schedule if isinstance(schedule, ReplicaSchedule) else self._by_length
+        )
         self._stopping, self._tracking = Stopping(), Tracking()
         self.plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
         self.replanned: tuple[Replanned, ...] = ()
@@ -160,7 +169,7 @@ class Run:
     @property
     def comes_and_goes(self) -> bool:
         """Tell whether replicas that generate come and go."""
-        return self._schedule is not None
+        return self._wanted is not None
 
     def carry_out(self, stopping: Stopping, tracking: Tracking) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
@@ -180,6 +189,7 @@ class Run:
         self._stopping, self._tracking = stopping, tracking
         self._tell_passed_over()
         self._resume_move()
+        self._note_lengths_before()
         retries = 0
         while True:
             try:
@@ -207,6 +217,16 @@ class Run:
                     self._tell(f"{error}; {goes_on} (retry {retries} of {self._saving.retries})")
             else:
                 return
+
+    def _note_lengths_before(self) -> None:
+        """Take up how long responses were before a checkpoint, where how many replicas are wanted rests on that."""
+        if self._by_length is None or not self.done:
+            return
+        files = [folder / METRICS_FILE for folder in (*self._earlier, self._out)]
+        rows = [row for file in files if file.exists() for row in read_metrics(file)]
+        before = {int(row["iteration"]): row["response_tokens"] for row in rows}
+        for iteration in sorted(each for each in before if each < self.done):
+            self._by_length.note(iteration, before[iteration])
 
     def _resume_move(self) -> None:
         """Put a plan on trial again that this run's folder says has done no iteration yet."""
@@ -339,8 +359,8 @@ class Run:
         begin = time.monotonic()
         limit_seconds, limited = self._moving.start_limit(self._saving.start_seconds)
         coming = None
-        if self._schedule is not None:
-            coming = ComingReplicas(schedule=self._schedule, iteration=self.done)
+        if self._wanted is not None:
+            coming = ComingReplicas(schedule=self._wanted, iteration=self.done)
         with (
             places_of(self.plan, self._joined, self._tell) as placed,
             started_groups(
@@ -422,8 +442,9 @@ class Run:
                     with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
-                for words in (*record.said, *found.said):
+                for words in found.said:
                     self._tell(words)
+                self._note_replicas(record, metrics)
                 check.note_evaluation(self._evaluate(groups, controller, writer, ends=ends))
                 if found.plan is not None:
                     break
@@ -431,6 +452,31 @@ class Run:
         self._note_stop(check.reason)
         if self._moving.next.plan is None or self.stopped:
             self._measure_at_end(groups, on_devices)
+
+    def _note_replicas(self, record: MeasuredIteration, metrics: Mapping[str, float]) -> None:
+        """Say and write down what became of replicas, and how many are wanted where responses ask for another number."""
+        done, lines = record.span.iteration, [change.line for change in record.changes]
+        for change in record.changes:
+            self._tell(change.words)
+        if self._by_length is not None:
+            self._by_length.note(done, metrics["response_tokens"])
+            lines += self._newly_wanted(self._by_length, done + 2)
+        if not lines:
+            return
+        with LineFile(self._out / REPLICAS_FILE) as file:
+            for line in lines:
+                file.append({"iteration": done, **line})
+
+    def _newly_wanted(self, wanted: WantedByLength, iteration: int) -> Iterator[Mapping[str, Any]]:
+        """Yield a ledger's line where another number of replicas is wanted from an iteration on than before it."""
+        count = wanted.at(iteration)
+        if iteration >= self._iterations or count == wanted.at(iteration - 1):
+            return
+        why = wanted.why(iteration)
+        self._tell(
+            f"from iteration {iteration} on {count} of the replicas pay, at {why['response_tokens']:,.0f} tokens a response"
+        )
+        yield {"event": "wanted", "from_iteration": iteration, "replicas": count, **why}
 
     def _carry_out_iteration(
         self,

@@ -30,9 +30,10 @@ from rlplan.executor.workers.pools import (
 )
 from rlplan.executor.workers.processes.ray_session import DEVICE, HOST, end_workers
 from rlplan.executor.workers.replicas import ReplicaGroup
+from rlplan.executor.workers.wanted import Wanted
 from rlplan.executor.workers.worker import Worker
 from rlplan.plan import Plan, ResourcePool
-from rlplan.replicas import GENERATE, ReplicaSchedule, with_replicas
+from rlplan.replicas import GENERATE, with_replicas
 
 # A killed process shows at once; its neighbours' broken connections may show a little earlier.
 LOSS_SHOWS_SECONDS = 5.0
@@ -88,7 +89,7 @@ class ComingReplicas:
         iteration: With which the run begins.
     """
 
-    schedule: ReplicaSchedule
+    schedule: Wanted
     iteration: int
 
 
@@ -357,6 +358,5 @@ def prepare_groups(
 
 def slowest_loop(groups: Sequence[WorkerGroup]) -> float:
     """Return what the slowest device does in the fixed loop, in FLOP/s, while all of them are in it."""
-    started = enumerate(group.start("time_loop") for group in groups)
-    waiting = {(place, rank): each for place, every in started for rank, each in every.items()}
-    return float(min(fetched(waiting).values()))
+    started = [(group, group.start("time_loop")) for group in groups]
+    return min(float(each) for group, sent in started for each in group.answers(sent).values())

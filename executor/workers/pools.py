@@ -82,6 +82,15 @@ class WorkerGroup:
         results = fetched(self.start(method, argument))
         return self.protocol(method).collect(train_positions(1, self.ranks), results, list)
 
+    def answers(self, references: Mapping[int, Any]) -> dict[int, Any]:
+        """Wait for what ranks answer, and return it by rank.
+
+        Raises:
+            UserError: A worker met a mistake of the user's.
+            RlplanError: A worker failed or died.
+        """
+        return fetched(references)
+
     def lost_ranks(self, patience_seconds: float) -> list[int]:
         """Return the ranks whose process is known to have ended within a time.
 

@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import ray
+
+from rlplan.errors import RlplanError
 from rlplan.executor.workers.calls import PoolSetup, RankInPool
-from rlplan.executor.workers.pools import WorkerGroup, fetched
-from rlplan.replicas import ReplicaSchedule
+from rlplan.executor.workers.pools import LOOK_SECONDS, WorkerGroup, fetched, is_lost
+from rlplan.executor.workers.wanted import Wanted
 
 # How often in a row a replica may fail to start before none is started any more.
 MOST_FAILURES = 3
@@ -36,7 +39,7 @@ class ReplicaGroup(WorkerGroup):
         self,
         worker: type[Any],
         start: Callable[[], WorkerGroup],
-        schedule: ReplicaSchedule,
+        schedule: Wanted,
         replicas: int,
         ranks_each: int,
     ) -> None:
@@ -114,8 +117,33 @@ class ReplicaGroup(WorkerGroup):
         return self.send(method, dict.fromkeys(self.present, (argument,)))
 
     def call(self, method: str, argument: Any = None) -> list[Any]:
-        """Call a method on all ranks that are there, wait, and return what they return."""
-        return list(fetched(self.start(method, argument)).values())
+        """Call a method on all ranks that are there, wait, and return what those return that have not ended."""
+        return list(self.answers(self.start(method, argument)).values())
+
+    def answers(self, references: Mapping[int, Any]) -> dict[int, Any]:
+        """Wait for what ranks answer, and return it by rank, without replicas one of whose processes has ended.
+
+        These are left to who lets replicas come and go, who learns of it by the next call that it sends them.
+
+        Raises:
+            UserError: A worker met a mistake of the user's.
+            RlplanError: A worker failed, or all replicas have ended.
+        """
+        waiting = {reference: rank for rank, reference in references.items()}
+        ended = set[int]()
+        while waiting:
+            ready, _ = ray.wait(list(waiting), num_returns=1, timeout=LOOK_SECONDS)
+            for reference in ready:
+                number = self.number_of(waiting.pop(reference))
+                if number not in ended and is_lost(reference):
+                    ended.add(number)
+                    self.members[number].end()  # other ranks may hang in a collective with it
+        left = {
+            rank: each for rank, each in references.items() if self.number_of(rank) not in ended
+        }
+        if references and not left:
+            raise RlplanError("a worker died: of all replicas that generate")
+        return fetched(left)
 
     def stop(self) -> None:
         """End all workers and free their places."""

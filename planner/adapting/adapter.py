@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rlplan.errors import UserError
-from rlplan.estimate import P90_DEVIATIONS
 from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
 from rlplan.planner.adapting.pacing import Look, Pace, Wait
@@ -31,7 +30,7 @@ from rlplan.planner.adapting.proposing import (
     same_layout,
     with_forecasts,
 )
-from rlplan.planner.adapting.window import Window, departures_of, median_error
+from rlplan.planner.adapting.window import Window, departures_of, median_width
 from rlplan.planner.answers.best_plans import SEARCH_SECONDS
 from rlplan.planner.measured.gains import answer_of
 from rlplan.planner.measured.ledger import read_ledger, write_line
@@ -389,11 +388,10 @@ class MoveAdapter:
         except UserError:
             return each, []  # no lengths that the job can have: it stays as it is forecast
         expected = measured * later / earlier
-        error = hypot(later / earlier * median_error(before), median_error(found.request.measured))
+        width = median_width((before, later / earlier), (found.request.measured, 1.0))
         shift = seconds - expected - each.gain.p50_seconds
         gain, gain_left = (
-            _wider(_shifted(known, shift), P90_DEVIATIONS * error)
-            for known in (each.gain, each.gain_left)
+            _wider(_shifted(known, shift), width) for known in (each.gain, each.gain_left)
         )
         words = f"{each.plan.placement} in mode {each.plan.mode} took {show_seconds(measured)} in this run, times {later / earlier:.3f} for the lengths since"
         return replace(each, seconds=expected, gain=gain, gain_left=gain_left), [words]
@@ -481,8 +479,7 @@ class MoveAdapter:
             getattr(decided, name) + getattr(since, name) - getattr(then, name) for name in ENDS
         )
         gain = Gain(**dict(zip(ENDS, ends, strict=True)))
-        error = hypot(expected / measured * median_error(before), median_error(after))
-        return expected, _wider(gain, P90_DEVIATIONS * error)
+        return expected, _wider(gain, median_width((before, expected / measured), (after, 1.0)))
 
     @staticmethod
     def _short_words(gained: float, left: int, cost: float, *, goes_back: bool) -> str:

@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from rlplan.plan import Plan
 from rlplan.planner.adapting.proposing import Proposals, Request, proposals, searched_before
+from rlplan.planner.exact.deadlines import count_core_seconds
 from rlplan.profiles.facts import Facts, load_facts
 
 # A search takes what is free first, and of a core whose worker never waits a quarter (setpriority(2)). How much it takes in all is limited by its
@@ -98,6 +99,7 @@ def _serve(there: Connection, profile: Path | None, plan: Plan | None) -> None:
     )  # Ctrl-C goes to the whole group; the run ends this one
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _yield_to_others()
+    count_core_seconds()  # it may get a part of a core: the same requests are to have the same answers
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
     facts, before = None, None
     if plan is not None:

@@ -7,6 +7,7 @@ from math import hypot, pi, sqrt
 from statistics import fmean, mean, median, stdev
 from typing import Final
 
+from rlplan.estimate import P90_DEVIATIONS
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.planner.measured.following import (
@@ -64,9 +65,38 @@ def level_of(values: Sequence[float]) -> Level:
     return Level(median=median(values), error=MEDIAN_ERROR * sqrt(variance / count))
 
 
-def median_error(run: MeasuredRun) -> float:
-    """Return the standard error of the median seconds of a run's iterations."""
-    return level_of([each.seconds for each in run.trace.iterations]).error
+def median_width(*runs: tuple[MeasuredRun, float]) -> float:
+    """Return how far a sum of medians of runs' seconds is off, from its middle to the 90th percentile, in seconds.
+
+    Each median's error is known from how its own iterations are spread, of which there may be three: so it is Student's distribution,
+    with the degrees of freedom of Welch and Satterthwaite.
+
+    Args:
+        runs: Each with what its median is multiplied with.
+    """
+    errors = [
+        (times * level_of([each.seconds for each in run.trace.iterations]).error, run)
+        for run, times in runs
+    ]
+    squares = sum(error**2 for error, _ in errors)
+    if not squares:
+        return 0.0
+    fourths = sum(error**4 / max(1, len(run.trace.iterations) - 1) for error, run in errors)
+    return student_p90(squares**2 / fourths) * sqrt(squares)
+
+
+def student_p90(degrees: float) -> float:
+    """Return the 90th percentile of Student's distribution, in its scale; within a hundredth from two degrees of freedom on.
+
+    Abramowitz and Stegun 1964, Handbook of Mathematical Functions, 26.7.5.
+    """
+    z = P90_DEVIATIONS
+    terms = (
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return z + sum(term / degrees**power for power, term in enumerate(terms, 1))
 
 
 class Window:

@@ -1,7 +1,6 @@
 """Variants of plans that a search found, on spot nodes or with idle GPUs lent: forecast as far as they may stand among what was found."""
 
 import math
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice, permutations
@@ -10,6 +9,7 @@ from typing import Final
 from rlplan.errors import CapabilityError, MissingFactError
 from rlplan.job import Job, Specs
 from rlplan.plan import Lending, Plan
+from rlplan.planner.exact.deadlines import deadline_in, is_past
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.specs import roomy, usable_fraction, violations
 from rlplan.planner.searchers.exact import lost_seconds
@@ -45,12 +45,12 @@ class TimeLeft:
     """
 
     def __init__(self, seconds: float | None) -> None:
-        self._deadline = math.inf if seconds is None else time.perf_counter() + seconds
+        self._deadline = deadline_in(seconds)
         self.was_short, self.tried = False, 0
 
     def __bool__(self) -> bool:
         """Tell whether there is time for one more; how many there were, and that there was none, is remembered."""
-        is_over = time.perf_counter() > self._deadline
+        is_over = is_past(self._deadline)
         self.was_short |= is_over
         self.tried += not is_over
         return not is_over
@@ -120,7 +120,11 @@ def on_spot_nodes(
 
 def expected(candidate: Candidate, job: Job) -> float:
     """Return what a plan is worth by a job's objective with losses counted: seconds or money of an iteration; less is better."""
-    forecast = candidate.forecast
+    return expected_value(candidate.forecast, job)
+
+
+def expected_value(forecast: Forecast, job: Job) -> float:
+    """Return what a forecast is worth by a job's objective with losses counted: seconds or money of an iteration; less is better."""
     if forecast.spot is None:
         return load_objective(job.objective).figure(forecast)
     if job.objective == COST:

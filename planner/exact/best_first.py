@@ -2,7 +2,6 @@
 
 import heapq
 import math
-import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -12,6 +11,7 @@ import numpy as np
 from rlplan.collecting import collect_young
 from rlplan.plan import Plan
 from rlplan.planner.exact.candidates import Candidates
+from rlplan.planner.exact.deadlines import is_past
 from rlplan.planner.exact.generations import GenerationOption, ShareRows
 from rlplan.planner.exact.placement_bounds import (
     PLAYED_NOISE_FRACTION,
@@ -73,7 +73,7 @@ class SearchBudget:
         plays: Generations that are played.
         simulations: Plans that are simulated.
         gap: What may be left between the best plan and what none can beat.
-        deadline: When to stop, by `time.perf_counter`.
+        deadline: When to stop, as `deadline_in` has it.
     """
 
     plays: float = math.inf
@@ -83,7 +83,7 @@ class SearchBudget:
 
     def is_spent(self, plays: int) -> bool:
         """Tell whether no generation is to be played any more, nor anything be simulated."""
-        return time.perf_counter() > self.deadline or plays >= self.plays
+        return is_past(self.deadline) or plays >= self.plays
 
 
 class PlacementEvaluator(Protocol):
@@ -389,7 +389,7 @@ class PlacementSearch:
 
     Args:
         given: For each set its share and site, where they are given.
-        deadline: When to stop looking through allocations some of whose pools straddle nodes, by `time.perf_counter`.
+        deadline: When to stop looking through allocations some of whose pools straddle nodes, as `deadline_in` has it.
     """
 
     def __init__(

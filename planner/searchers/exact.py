@@ -26,6 +26,7 @@ from rlplan.planner.exact.best_first import (
     SearchBudget,
     planned,
 )
+from rlplan.planner.exact.deadlines import deadline_in, is_past
 from rlplan.planner.exact.infeasibility import infeasibility_reason
 from rlplan.planner.exact.placement_bounds import PLAYED_NOISE_FRACTION
 from rlplan.planner.exact.space import Chosen, Ending, Space
@@ -112,7 +113,7 @@ def search(
         MissingFactError: All that were found train on spot nodes, and the job does not say what a loss takes.
     """
     started = time.perf_counter()
-    deadline = math.inf if seconds is None else started + seconds
+    deadline = deadline_in(seconds)
     limits = job.specs if specs is None else specs
     wanted = objective or job.objective
     space = Space(job, facts, pinned.tasks, wanted, limits, pinned.transition, pinned)
@@ -364,7 +365,7 @@ class _Campaign:
 
     @property
     def _is_over(self) -> bool:
-        return time.perf_counter() > self.deadline
+        return is_past(self.deadline)
 
     def _tell(self, search: PlacementSearch) -> None:
         if self.progress:

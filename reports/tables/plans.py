@@ -28,7 +28,7 @@ from rlplan.results.forecast import (
     MemoryForecast,
     MemoryMoment,
 )
-from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun
+from rlplan.results.measurement import Comparison, ComparisonRow, MeasuredRun, ReplicaRow
 from rlplan.stages import STAGE_KINDS
 from rlplan.units import show_bytes, show_filled, show_joules, show_seconds, show_usd, whole_usd
 
@@ -113,14 +113,17 @@ def error_table(comparison: Comparison) -> Table:
 
 def replica_table(comparison: Comparison) -> Table:
     """Return forecast against measurement of an iteration by the number of replicas that generate."""
+    at_lengths = any(row.as_run_seconds is not None for row in comparison.replicas)
     return Table(
         columns=columns(
-            "#Replicas", "#Iterations", "#Forecast", "#Forecast p10 to p90", "#Measured median", "#Measured p10 to p90", "#Error"
+            "#Replicas", "#Iterations", *(["#Tokens a response", "#Forecast there"] if at_lengths else []),
+            "#Forecast", "#Forecast p10 to p90", "#Measured median", "#Measured p10 to p90", "#Error",
         ),
         rows=tuple(
             (
                 str(row.replicas),
                 str(row.iterations),
+                *(_at_its_lengths(row) if at_lengths else []),
                 show_seconds(row.forecast_seconds),
                 interval(row.forecast_interval_seconds),
                 show_seconds(row.measured_median_seconds),
@@ -130,6 +133,13 @@ def replica_table(comparison: Comparison) -> Table:
             for row in comparison.replicas
         ),
     )  # fmt: skip
+
+
+def _at_its_lengths(row: ReplicaRow) -> tuple[str, str]:
+    """Return the lengths of the iterations with a number of replicas, and the forecast of one with these."""
+    if row.response_tokens is None or row.as_run_seconds is None:
+        return "", ""
+    return f"{row.response_tokens:,.1f}", show_seconds(row.as_run_seconds)
 
 
 def _error_row(row: ComparisonRow, slowdown: float | None, *, at_lengths: bool) -> tuple[str, ...]:

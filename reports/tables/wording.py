@@ -135,6 +135,23 @@ def as_run_words(comparison: Comparison) -> str | None:
     return f"The iteration is off by {listed((signed_percent(row.error_fraction), *parts))}."
 
 
+def replayed_words(comparison: Comparison) -> str | None:
+    """Return what iterations take by forecasts with the replicas and lengths that they had, beside what they took; None where that is not known."""
+    forecast = measured = 0.0
+    for row in comparison.replicas:
+        if row.as_run_seconds is None or row.measured_seconds is None:
+            return None
+        forecast += row.iterations * row.as_run_seconds
+        measured += row.measured_seconds
+    if not measured:
+        return None
+    iterations = sum(row.iterations for row in comparison.replicas)
+    return (
+        f"Replayed with the replicas and lengths that they had, these {iterations:,} iterations take {show_seconds(forecast)}; they "
+        f"took {show_seconds(measured)} ({signed_percent(forecast / measured - 1)})."
+    )
+
+
 def cluster(job: Job) -> str:
     """Return the cluster, such as `2 nodes of 8 x a100-80gb-sxm, 200 Gbit/s between nodes`."""
     groups = []

@@ -6,7 +6,7 @@ from statistics import median
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import NonNegativeInt, Positive
+from rlplan.files.limits import NonNegative, NonNegativeInt, Positive
 from rlplan.plan import Plan
 from rlplan.trace import Trace
 
@@ -73,6 +73,7 @@ class MeasuredRun:
         evaluation_seconds: For which training waited in each evaluation.
         stopped: Why it stopped before the last iteration that it was to do; empty where it did not.
         replicas: Of the generating pool at the end of each iteration of the trace, where they come and go; else empty.
+        replica_tokens: Mean tokens of the responses of these iterations; empty in runs that did not note them.
     """
 
     version: int = RUN_VERSION
@@ -88,6 +89,7 @@ class MeasuredRun:
     evaluation_seconds: tuple[Positive, ...] = ()
     stopped: str = ""
     replicas: tuple[NonNegativeInt, ...] = ()
+    replica_tokens: tuple[NonNegative, ...] = ()
 
     @property
     def mean_response_tokens(self) -> float | None:
@@ -135,6 +137,9 @@ class ReplicaRow:
         forecast_interval_seconds: (p10, p90).
         measured_interval_seconds: (p10, p90) of the measured iterations.
         error_fraction: (forecast - median measured) / median measured.
+        response_tokens: Mean tokens of the responses of these iterations; None in runs that did not note them.
+        as_run_seconds: Forecast of an iteration at these lengths; None where they are not known.
+        measured_seconds: Of these iterations together; None in comparisons that did not note it.
     """
 
     replicas: int
@@ -144,6 +149,9 @@ class ReplicaRow:
     measured_median_seconds: float
     measured_interval_seconds: tuple[float, float]
     error_fraction: float
+    response_tokens: float | None = None
+    as_run_seconds: float | None = None
+    measured_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

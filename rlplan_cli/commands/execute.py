@@ -15,6 +15,7 @@ from rlplan_cli.terminal import (
     JsonOption,
     ProfileOption,
     SiteOption,
+    say,
 )
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from rlplan.job import Job
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
-    from rlplan.replicas import ReplicaSchedule
+    from rlplan.replicas import ReplicaSchedule, ReplicaTable
     from rlplan.results.forecast import Forecast
     from rlplan_cli.adapting import Where
 
@@ -180,8 +181,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
         str | None,
         typer.Option(
             metavar="SCHEDULE",
-            help="Let replicas that generate come and go, and go on where one is lost: 2, or from which iteration on how "
-            "many (0:1,40:3).",
+            help="Let replicas that generate come and go, and go on where one is lost: 2, from which iteration on how "
+            "many (0:1,40:3, or a file of such lines), or as many as pay by forecasts at the lengths of responses (1..4).",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -206,7 +207,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     tasks = check_runnable(complete, str(plan))
     where = adapting.Where(cluster is not None, simulate_nodes)
-    schedule = _schedule(replicas, complete, plan, where, moves=adapt is not None)
+    schedule = _schedule(replicas, complete, facts, plan, where, moves=adapt is not None)
     located = with_weights(complete, tasks, downloads=download, file=str(plan))
     saving = Saving(
         every=checkpoint_every,
@@ -268,9 +269,9 @@ def _forecast(plan: Plan, facts: Facts, file: Path) -> Forecast:
 
 
 def _schedule(
-    given: str | None, plan: Plan, file: Path, where: Where, *, moves: bool
-) -> ReplicaSchedule | None:
-    """Return how many replicas there are when, as an option says; None where all of them stay.
+    given: str | None, plan: Plan, facts: Facts, file: Path, where: Where, *, moves: bool
+) -> ReplicaSchedule | ReplicaTable | None:
+    """Return how many replicas there are when, or at which lengths, as an option says; None where all of them stay.
 
     Args:
         moves: Whether it may go on with another plan.
@@ -279,13 +280,18 @@ def _schedule(
         UserError: It is no schedule, or the plan or this executor has no such replicas.
     """
     from rlplan.executor.control.capabilities import check_coming
-    from rlplan.replicas import read_schedule
+    from rlplan.planner.adapting.replicas import replica_table
+    from rlplan.replicas import ReplicaRange, read_replicas
 
     if given is None:
         return None
-    schedule = read_schedule(given)
-    check_coming(schedule, plan, str(file), joins=where.joins, moves=moves)
-    return schedule
+    asked = read_replicas(given)
+    check_coming(asked, plan, str(file), joins=where.joins, moves=moves)
+    if not isinstance(asked, ReplicaRange):
+        return asked
+    found = replica_table(plan, facts, asked)
+    say(found.words)
+    return found
 
 
 def _check_places(

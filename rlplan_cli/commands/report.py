@@ -118,8 +118,9 @@ def report_run(
         from rlplan_cli.running import stored_as_run, stored_replicas
 
         run, as_run = read_run(run_folder), stored_as_run(run_folder)
-        compared = with_usual_replicas(run) if run.replicas else run
         by_replicas = stored_replicas(run_folder) if run.replicas else ()
+        forecast_of = [row.replicas for row in by_replicas]
+        compared = with_usual_replicas(run, forecast_of) if run.replicas else run
         subject = replace(
             subject,
             run=run,

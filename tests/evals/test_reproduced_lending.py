@@ -15,9 +15,20 @@ def test_gains_are_those_that_verl_states():
         pytest.approx(lending.SWITCH_GAIN, abs=5e-4) == 1 - lending.SWITCH_ON / lending.SWITCH_OFF
     )
     assert pytest.approx(0.847 / 0.825) == lending.EVEN_OVER_UNEVEN
+    found = [gain.published for gain in lending.WORKERS]
+    assert found == pytest.approx([0.133, 0.257, 0.35, 0.422], abs=5e-4)
 
 
-@pytest.mark.parametrize("run", [lending.V1, lending.V1_EVEN, lending.EVEN, lending.UNEVEN])
+@pytest.mark.parametrize(
+    "run",
+    [
+        lending.V1,
+        lending.V1_EVEN,
+        lending.EVEN,
+        lending.UNEVEN,
+        *(each.run for each in lending.WORKERS),
+    ],
+)
 def test_the_runs_are_sound_plans_with_and_without_lending(run):
     plan = plan_of(run, job_of(run))
     check_plan(plan)
@@ -41,5 +52,5 @@ def test_sizes_hold_within_a_third_and_signs_above_what_reruns_differ_by(monkeyp
 def test_every_gain_has_the_right_sign_and_nothing_is_gained_where_training_never_waits():
     found = {claim.text: claim.holds for claim in judged(lending.CLAIMS, None)}
     signs = [holds for text, holds in found.items() if "lending pays (" in text]
-    assert signs == [True] * len(lending.GAINS)
+    assert signs == [True] * len((*lending.GAINS, *lending.WORKERS))
     assert found["8 + 24 GPUs, whose trainer never waits: lending does not pay"]

@@ -21,10 +21,12 @@ from rlplan.executor.workers.processes.ray_session import DEVICE
 from rlplan.job import Rewards
 from rlplan.plan import Lending
 from rlplan.replicas import read_schedule
-from rlplan.workload import Lognormal
+from rlplan.workload import Lognormal, Uniform
 from tests.executor.harness import ReusedWorker, collected
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_checkpoints import assert_same, stored_weights
+from tests.executor.test_episodes import without_host
+from tests.executor.test_streamed_episodes import GUESS
 from tests.executor.test_streaming import same
 
 APART = {"p0": (1, ("actor", "reference")), "generator": (4, ("actor",))}
@@ -75,7 +77,7 @@ class Elastic:
             self.records.append(self.controller.finish(running))
             if self.plan.learns_in_order:
                 self.tokens.append(collected(running, "sequences", "tokens"))
-            self.said += self.records[-1].said
+            self.said += [change.words for change in self.records[-1].changes]
         return self
 
     @property
@@ -139,6 +141,56 @@ def test_a_replica_that_is_lost_is_replaced_and_changes_nothing_that_is_learnt(e
         assert sorted(found.tolist()) == sorted(expected.tolist())
     assert same(run.actor(), sync.actor)
     assert "begin again: 1 replica generates" in run.said[0]
+
+
+def killed_as_it_answers(run, answers):
+    """Kill replica 1 once as its answers of the second iteration come back: the first one, or the one with its last response."""
+    rollouts, share = run.feed._rollouts, run.plan.job.workload.sequences // 2
+    before, ended = rollouts.came_back, []
+
+    def came_back(each, rolled):
+        found = before(each, rolled)
+        if each.ranks[0] == 1 and run.feed._synced == 1:
+            ended.extend(found)
+            if not run.killed and len(ended) >= {"first": 0, "last": share}[answers]:
+                run.killed.append(1)
+                killed(run.replicas, 1)
+        return found
+
+    rollouts.came_back = came_back
+
+
+@pytest.mark.full
+@pytest.mark.ray
+@pytest.mark.parametrize("moment", ["begun", "first", "last", "between", "twice"])
+def test_a_replica_that_is_killed_while_it_generates_loses_no_sample_and_repeats_none(
+    elastic, sync, moment
+):
+    run, learnt = elastic(plan_of(), "2"), []
+    run.killed = []
+    if moment in {"first", "last"}:
+        killed_as_it_answers(run, moment)
+    note = run.feed.samples.note_learnt
+    run.feed.samples.note_learnt = lambda samples: (learnt.extend(samples), note(samples))
+
+    def kill(at, replica, moments, iteration):
+        if moment in moments and at == iteration:
+            killed(run.replicas, replica)
+
+    run.carry_out(
+        4,
+        before=lambda at: kill(at, 1, {"between"}, 2),
+        during=lambda at: (
+            kill(at, 1, {"begun", "twice"}, 1),
+            kill(at, 0, {"twice"}, 3),
+        ),
+    )
+    assert len(learnt) == len(set(learnt)) == 4 * 16
+    assert same(run.actor(), sync.actor)
+    lost = [each for record in run.records for each in record.changes if each.event == "lost"]
+    assert [each.replica for each in lost] == [1, 0][: 1 + (moment == "twice")]
+    assert [each.generate for each in lost] == [1] * len(lost)
+    assert sum(each["lost_replicas"] for each in run.metrics) == len(lost)
 
 
 @pytest.mark.ray
@@ -252,6 +304,30 @@ def test_a_replica_of_several_ranks_ends_with_any_of_them(elastic, sync):
     assert run.metrics[-1]["replicas"] == 2
     for found, expected in zip(run.tokens, sync.tokens, strict=True):
         assert sorted(found.tolist()) == sorted(expected.tolist())
+
+
+@pytest.mark.full
+@pytest.mark.ray
+def test_replicas_that_play_episodes_come_go_and_are_lost_and_change_nothing_that_is_learnt(
+    elastic, worker_pool
+):
+    """Nine instances of an environment on four replicas are two each, whoever is there."""
+    lengths, played = Uniform(low=4, high=12), replace(GUESS, instances=9)
+    job = make_job(
+        "grpo", samples_per_prompt=2, response_tokens=lengths, environments=(played,), updates=2
+    )
+    job = replace(job, rewards=None)
+    plan = without_host(
+        make_plan(job, APART, transition="two-copies", micro_batch=2, max_running=1)
+    )
+    run = elastic(replace(plan, mode="streaming"), "0:1,1:3")
+    assert run.replicas.setup.plan.job.environments[0].instances == 2
+    run.carry_out(4, during=lambda at: killed(run.replicas, 1) if at == 1 else None)
+    assert [each["replicas"] for each in run.metrics] == [1, 2, 2, 3]
+    sync = worker_pool.run(plan, iterations=4)
+    for found, expected in zip(run.tokens, sync.tokens, strict=True):
+        assert sorted(found.tolist()) == sorted(expected.tolist())
+    assert same(run.actor(), sync.actor)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
-from rlplan.replicas import ReplicaSchedule, read_schedule
+from rlplan.replicas import ReplicaRange, ReplicaSchedule, read_replicas, read_schedule
 
 
 def test_a_number_alone_stays():
@@ -48,3 +48,30 @@ def test_shares_count_every_iteration_once(firsts, counts, iterations):
     schedule = ReplicaSchedule(counts=tuple(zip([0, *firsts], counts, strict=False)))
     wanted = [schedule.at(iteration) for iteration in range(iterations)]
     assert schedule.shares(iterations) == {each: wanted.count(each) for each in set(wanted)}
+
+
+def test_a_range_is_left_to_forecasts():
+    assert read_replicas("1..4") == ReplicaRange(least=1, most=4)
+    assert read_replicas(" 2 .. 2 ") == ReplicaRange(least=2, most=2)
+    assert read_replicas("0:1,4:2") == read_schedule("0:1,4:2")
+
+
+@pytest.mark.parametrize("words", ["0..2", "3..2"])
+def test_a_range_that_has_no_numbers_is_refused(words):
+    with pytest.raises(FileError, match="is no range of replicas"):
+        read_replicas(words)
+
+
+@pytest.mark.parametrize("words", ["1..", "..", "1..x", "nowhere.txt"])
+def test_what_is_neither_range_nor_schedule_nor_file_is_refused(words):
+    with pytest.raises(FileError, match="is no schedule of replicas"):
+        read_replicas(words)
+
+
+def test_a_schedule_may_stand_in_a_file_with_remarks(tmp_path):
+    file = tmp_path / "evening.txt"
+    file.write_text("# more nodes in the evening\n0:1\n40:3  # from eight on\n\n60:2\n")
+    assert read_replicas(str(file)) == read_schedule("0:1,40:3,60:2")
+    file.write_text("40:3\n")
+    with pytest.raises(FileError, match="at first"):
+        read_replicas(str(file))

@@ -10,6 +10,7 @@ from rlplan.simulator.validation import (
     by_replicas,
     compare,
     replica_rows,
+    tokens_by_replicas,
     with_usual_replicas,
 )
 from rlplan.trace import IterationSpan, Span, Trace, sorted_spans
@@ -233,6 +234,14 @@ def test_replicas_that_come_and_go_are_compared_by_their_number():
     assert (one.error_fraction, two.error_fraction) == pytest.approx((0.2, 0.25))
     usual = with_usual_replicas(measured)
     assert usual.plan.tasks["actor.generate"].dp == 2
+    assert with_usual_replicas(measured, {1}).plan.tasks["actor.generate"].dp == 1
+    assert [row.replicas for row in replica_rows(measured, {1: forecasts[1]})] == [1]
+    lengths = replace(measured, replica_tokens=(9.0, 10.0, 12.0, 9.0, 20.0, 20.0, 26.0, 9.0))
+    assert tokens_by_replicas(lengths) == {1: 11.0, 2: 22.0}
+    assert with_usual_replicas(lengths).mean_response_tokens == 22.0
+    one, two = replica_rows(lengths, forecasts, {2: forecasts[1]})
+    assert (one.response_tokens, one.as_run_seconds, one.measured_seconds) == (11.0, None, 7.0)
+    assert (two.response_tokens, two.as_run_seconds, two.measured_seconds) == (22.0, 4.2, 7.0)
     table = compare(forecasts[2], usual)
     assert (table.compared_iterations, table.iteration.measured_median_seconds) == (3, 2.0)
 

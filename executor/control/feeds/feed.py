@@ -7,6 +7,7 @@ from typing import Protocol
 from rlplan.executor.control.dispatcher import Pieces
 from rlplan.executor.control.pending_calls import PendingCall
 from rlplan.executor.data.batches import Piece
+from rlplan.replicas import ReplicaChange
 from rlplan.trace import Span
 
 
@@ -34,14 +35,14 @@ class EndedIteration:
         metrics: By task, of all its ranks.
         ages: Of each sample that is learnt from, how many updates the weights lacked that began it.
         dropped: Samples that were begun and got too old: nobody learns from them.
-        said: What happened to replicas that come and go, for the user.
+        changes: Of the replicas that come and go, since the iteration before ended.
     """
 
     spans: tuple[Span, ...]
     metrics: Mapping[str, Mapping[str, float]]
     ages: Sequence[int] = ()
     dropped: int = 0
-    said: tuple[str, ...] = ()
+    changes: tuple[ReplicaChange, ...] = ()
 
 
 class Feed(Protocol):

@@ -14,6 +14,7 @@ from rlplan.executor.control.feeds.events import Events, Then
 from rlplan.executor.control.feeds.rollouts import Replica, Rollouts
 from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.executor.workers.replicas import MOST_FAILURES, ReplicaGroup
+from rlplan.replicas import ReplicaChange
 
 
 class Membership:
@@ -31,7 +32,7 @@ class Membership:
     def __init__(self, group: ReplicaGroup, rollouts: Rollouts, events: Events) -> None:
         self._group, self._rollouts, self._events = group, rollouts, events
         self._ready: list[int] = []
-        self._said: list[str] = []
+        self._changes: list[ReplicaChange] = []
         self._failures = 0
         self.lost = 0
 
@@ -40,10 +41,10 @@ class Membership:
         """Tell whether a replica starts that is not ready to join."""
         return len(self._group.starting) > len(self._ready)
 
-    def take_said(self) -> tuple[str, ...]:
-        """Return what happened, for the user, since this was asked last."""
-        said, self._said = tuple(self._said), []
-        return said
+    def take_changes(self) -> tuple[ReplicaChange, ...]:
+        """Return what happened since this was asked last."""
+        changes, self._changes = tuple(self._changes), []
+        return changes
 
     def look_ahead(self, iteration: int) -> None:
         """Start what is wanted from the next iteration on and is not there.
@@ -77,7 +78,9 @@ class Membership:
             self._rollouts.remove(replica)
             number = self._group.number_of(replica.ranks[0])
             self._group.remove(number)
-            self._said.append(f"replica {number} has left: {self._left}")
+            self._changes.append(
+                ReplicaChange(event="left", replica=number, generate=len(self._rollouts.replicas))
+            )
 
     def note_end(self, rank: int) -> list[int]:
         """Note that the process of a rank has ended; return the samples that are to begin again.
@@ -99,20 +102,21 @@ class Membership:
             )
         if not self._rollouts.staying:
             self._rollouts.replicas[0].leaves = False
-        self._said.append(
-            f"replica {number} ended: killed, out of memory or crashed; {len(again)} of its responses begin again: {self._left}"
+        change = ReplicaChange(
+            event="lost",
+            replica=number,
+            generate=len(self._rollouts.replicas),
+            begins_again=len(again),
         )
+        self._changes.append(change)
         return again
-
-    @property
-    def _left(self) -> str:
-        count = len(self._rollouts.replicas)
-        return "1 replica generates" if count == 1 else f"{count} replicas generate"
 
     def _join(self, number: int) -> None:
         self._group.admit(number)
         self._rollouts.add(tuple(self._group.ranks_of(number)))
-        self._said.append(f"replica {number} has joined: {self._left}")
+        self._changes.append(
+            ReplicaChange(event="joined", replica=number, generate=len(self._rollouts.replicas))
+        )
 
     # A replica's start, one call after another: its processes meet, and build their models.
 
@@ -139,5 +143,10 @@ class Membership:
     def _failed(self, number: int) -> None:
         self._group.remove(number)
         self._failures += 1
-        gives_up = "; none is started any more" if self._failures >= MOST_FAILURES else ""
-        self._said.append(f"replica {number} did not start{gives_up}")
+        change = ReplicaChange(
+            event="not started",
+            replica=number,
+            generate=len(self._rollouts.replicas),
+            gives_up=self._failures >= MOST_FAILURES,
+        )
+        self._changes.append(change)

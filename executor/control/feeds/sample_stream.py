@@ -23,6 +23,7 @@ from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write
 from rlplan.executor.workers.calls import RolloutReport
 from rlplan.executor.workers.replicas import ReplicaGroup
 from rlplan.plan import Plan
+from rlplan.replicas import ReplicaChange
 from rlplan.rules.batches import handed_over_parts
 
 GENERATE = "actor.generate"
@@ -82,18 +83,18 @@ class SampleStream:
             **self._learning.generated,
             "environment_seconds_max": self._rollouts.waited_seconds(),
         }
-        said: tuple[str, ...] = ()
+        changes: tuple[ReplicaChange, ...] = ()
         if self._members is not None:
             metrics[GENERATE]["replicas"] = float(len(self._rollouts.replicas))
             metrics[GENERATE]["lost_replicas"] = float(self._members.lost)
-            self._members.lost, said = 0, self._members.take_said()
+            self._members.lost, changes = 0, self._members.take_changes()
         dropped = self.samples.drop_due(iteration)
         self._rollouts.withdraw(dropped)
         self._sync_is_due = not self._is_last and (iteration + 1) % self._plan.sync_every == 0
         self._forget_prompts()
         ages = self._learning.ages
         return EndedIteration(
-            spans=spans, metrics=metrics, ages=ages, dropped=len(dropped), said=said
+            spans=spans, metrics=metrics, ages=ages, dropped=len(dropped), changes=changes
         )
 
     def bring_newest(self, done: int) -> None:

@@ -317,7 +317,7 @@ def test_a_move_is_judged_with_the_chance_of_what_was_measured(
     apart,  # noqa: F811
     tmp_path,
 ):
-    """Iterations behind the move that take 3, 4 and 5 s by turns: the error of the median of three is 1.25 s / sqrt(3)."""
+    """Iterations behind the move that take 3, 4 and 5 s by turns: the error of the median of three is 1.25 s / sqrt(3), and its p90 1.886 times that (Student's distribution)."""
     other, outcomes = replace(apart, job=growing.job), []
     for name, behind in {"even": (4.0,) * 8, "uneven": (4.0, 3.0, 4.0, 5.0) * 2}.items():
         folder = tmp_path / name
@@ -331,7 +331,7 @@ def test_a_move_is_judged_with_the_chance_of_what_was_measured(
         outcomes.append(ledger_of(folder)[-1])
     even, uneven = (each.gain for each in outcomes)
     assert even.p50_seconds == uneven.p50_seconds
-    error = 1.2816 * 1.2533 / 3**0.5
+    error = 1.886 * 1.2533 / 3**0.5
     for name in ("p10_seconds", "p90_seconds"):
         widths = [abs(getattr(each, name) - each.p50_seconds) for each in (even, uneven)]
-        assert widths[1] ** 2 == pytest.approx(widths[0] ** 2 + error**2, rel=1e-3)
+        assert widths[1] ** 2 == pytest.approx(widths[0] ** 2 + error**2, rel=1e-2)
