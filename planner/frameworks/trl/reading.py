@@ -521,7 +521,7 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
     for name in ("four_bits", "eight_bits"):
         if settings.on(name):
             settings.leave_out(name, "weights in 4 or 8 bits: they are counted in 16")
-    for key in settings.has(UNSLOTH):
+    for key in (each for each in settings.has(UNSLOTH) if each not in settings.used):
         settings.left_out.setdefault(key, "Unsloth's own kernels, memory and generation")
 
 
