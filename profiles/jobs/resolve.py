@@ -13,14 +13,7 @@ import numpy as np
 
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError, nearest_name, unreadable
-from rlplan.files.decoding import (
-    check_regular,
-    check_version,
-    decode,
-    encoding_of,
-    load_yaml,
-    read_yaml,
-)
+from rlplan.files.decoding import check_regular, check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import (
@@ -127,14 +120,14 @@ def _at_most(values: list[int], count: int) -> tuple[int, ...]:
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[int, Row]]:
-    with file.open(encoding=encoding_of(file), newline="") as stream:
+    with file.open(encoding="utf-8-sig", newline="") as stream:
         reader = csv.DictReader(stream, skipinitialspace=True)
         for row in reader:
             yield reader.line_num, row
 
 
 def _json_rows(file: Path) -> Iterator[tuple[int, Row]]:
-    with file.open(encoding=encoding_of(file)) as stream:
+    with file.open(encoding="utf-8") as stream:
         for line, text in enumerate(stream, 1):
             if not text.strip():
                 continue

@@ -703,25 +703,6 @@ def test_unsloth_raises_micro_batches_to_a_prompt_s_completions(
     assert raised == (micro != batch)
 
 
-@pytest.mark.parametrize(
-    ("mode", "pools"), [("", ["train"]), ("vllm_mode='server', ", ["rollout", "train"])]
-)
-def test_unsloth_s_models_bring_their_engine_along(folder, mode, pools):
-    Path("own.py").write_text(
-        "model, tokenizer = FastLanguageModel.from_pretrained('unsloth/Qwen2.5-0.5B', fast_inference=True,\n"
-        "  gpu_memory_utilization=0.75)\n"
-        f"args = GRPOConfig('o', {mode}use_vllm=True, per_device_train_batch_size=8, num_generations=8,\n"
-        "  max_prompt_length=512, max_completion_length=512)\n"
-        "GRPOTrainer(model, args=args)\n",
-        encoding="utf-8",
-    )
-    found = imported("trl", ["own.py"], replace(OPTIONS, version="0.27"))
-    assert sorted(pool.name for pool in found.draft.pools) == pools
-    if not mode:
-        assert found.draft.tasks["actor.generate"].memory_fraction == 0.75
-        assert found.draft.pools[0].gpus == 1
-
-
 LORA = "GRPOTrainer('Qwen/Qwen2.5-0.5B', args=GRPOConfig('o', max_completion_length=512), peft_config=c)\n"
 
 
