@@ -580,6 +580,8 @@ class EngineSheet:
         share: What `memory_fraction` is a share of, and what the engine does with it.
         expert_loop: What experts take in a trainer that computes them one by one (`rlplan.job.TrainerOptions`);
             None where its software never does.
+        unit_gather_seconds: Host time to gather a layer whose weights are spread over ranks, and to free it.
+        unit_reduce_seconds: The same in a backward pass, with the reduction of its gradients.
         adapter_gather_seconds: Host time to gather and free a matrix of adapters that is a unit of its own (`rlplan.job.TrainerOptions`).
         adapter_reduce_seconds: The same in a backward pass, with the reduction of its gradient.
         expert_biases: What it moves for biases of experts that are computed in one product; None where products add them.
@@ -646,6 +648,8 @@ class EngineSheet:
     gathers_weights: bool = False
     share: EngineShare = USUAL_SHARE
     expert_loop: ExpertLoop | None = None
+    unit_gather_seconds: NonNegative = 0.0
+    unit_reduce_seconds: NonNegative = 0.0
     adapter_gather_seconds: NonNegative = 0.0
     adapter_reduce_seconds: NonNegative = 0.0
     expert_biases: BiasBytes | None = None

@@ -96,10 +96,12 @@ def place_of(where: str, key: str, file: str) -> tuple[Path | None, int | None]:
 
 def first_line(path: Path, key: str) -> int | None:
     """Return the first line of a file that has a key's text, else its last part as a word; None where none has."""
+    from rlplan.files.decoding import text_of
+
     try:
         if not key or path.stat().st_size > LARGEST_SCRIPT_BYTES:
             return None
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = text_of(path, "replace").splitlines()
     except OSError as error:
         raise unreadable(str(path), error) from None
     last = re.escape(key.rpartition(".")[2])

@@ -67,11 +67,16 @@ class Batches:
         return self.epochs > 1 or self.updates > 1
 
     @property
+    def part(self) -> int:
+        """Return the completions of a part."""
+        return self.completions // self.parts
+
+    @property
     def parts_guess(self) -> str:
         """Return what is assumed of several parts, for people."""
         return (
-            f"{self.parts} generations of {self.completions // self.parts:,} completions, one after another "
-            "before an optimizer step, are forecast as one, which waits for its longest once"
+            f"{self.parts} generations of {self.part:,} completions, one after another before an optimizer step, are forecast "
+            f"as {self.part:,} at a time, the next of which begins where one ends, and not where the longest of its generation does"
         )
 
 

@@ -50,7 +50,7 @@ def _of_table(path: Path) -> list[Point] | None:
         FileError: A row is no point, or a step is there twice.
     """
     # Spreadsheets put a byte order mark before the first column.
-    lines = read_text(path).removeprefix("\ufeff").splitlines()
+    lines = read_text(path).splitlines()
     rows = csv.DictReader(lines, skipinitialspace=True)
     found: dict[float, float] = {}
     try:

@@ -238,7 +238,7 @@ def _text_of(path: Path) -> str:
     Raises:
         FileError: The file is missing, is none, or is too large.
     """
-    return read_text(path, errors="replace").removeprefix("\ufeff").replace("\0", "")
+    return read_text(path, errors="replace").replace("\0", "")
 
 
 def _in_whole_lines(text: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlplan.calibration import Calibration
 from rlplan.errors import FileError
-from rlplan.files.decoding import check_regular
+from rlplan.files.decoding import check_regular, encoding_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.measured.rows import (
     FIRST_LINE,
@@ -250,7 +250,7 @@ def load_table(path: Path) -> Loaded:
     """
     check_regular(path)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as stream:
+        with path.open(encoding=encoding_of(path), newline="") as stream:
             table = csv.DictReader(stream, strict=True)
             columns = [column.strip() for column in table.fieldnames or []]
             table.fieldnames = columns

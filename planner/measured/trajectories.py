@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlplan.errors import FileError, unreadable
-from rlplan.files.decoding import check_regular
+from rlplan.files.decoding import check_regular, encoding_of
 
 # OpenAI, help article "What are tokens and how to count them": a token of English is about four characters.
 CHARACTERS_PER_TOKEN: Final = 4.0
@@ -131,7 +131,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
     check_regular(path, LARGEST_TRAJECTORIES_BYTES)
     line = 0
     try:
-        with path.open(encoding="utf-8") as stream:
+        with path.open(encoding=encoding_of(path)) as stream:
             if path.suffix == ".json":
                 yield from _listed(path, json.load(stream))
                 return

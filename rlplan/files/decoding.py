@@ -3,6 +3,7 @@
 A file is a regular one of a bounded size, read whole.
 """
 
+import codecs
 import dataclasses
 import json
 import re
@@ -21,6 +22,9 @@ from rlplan.errors import FileError, nearest_name, unreadable
 # Far more than any file that people or frameworks write for a command to read whole: the logs of ten
 # thousand steps or the measurements of a million tasks are below it.
 LARGEST_FILE_BYTES = 2**28
+
+# What files in UTF-16 begin with: so Windows writes them where it says Unicode, and PowerShell what `>` and Tee-Object keep.
+_OF_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
@@ -61,6 +65,26 @@ def check_regular(path: Path, most_bytes: int | None = LARGEST_FILE_BYTES) -> No
         raise FileError(str(path), problem, allowed=f"at most {most_bytes:,} bytes")
 
 
+def encoding_of(path: Path) -> str:
+    """Return the encoding of a text file: UTF-8, or UTF-16 where its first bytes say so; such bytes are no text.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return "utf-16" if file.read(2) in _OF_UTF16 else "utf-8-sig"
+
+
+def text_of(path: Path, errors: str = "strict") -> str:
+    """Return the text of a file in its encoding.
+
+    Raises:
+        OSError: It cannot be read.
+        UnicodeDecodeError: It holds no text.
+    """
+    return path.read_text(encoding=encoding_of(path), errors=errors)
+
+
 def read_text(
     path: Path, *, most_bytes: int | None = LARGEST_FILE_BYTES, errors: str = "strict"
 ) -> str:
@@ -71,11 +95,11 @@ def read_text(
         errors: What becomes of bytes that are no text, as `open` has it.
 
     Raises:
-        FileError: The file is missing, is none, is too large, or holds no text in UTF-8.
+        FileError: The file is missing, is none, is too large, or holds no text.
     """
     check_regular(path, most_bytes)
     try:
-        return path.read_text(encoding="utf-8", errors=errors)
+        return text_of(path, errors)
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
 

@@ -298,7 +298,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     names: tuple[str, ...] = (*SHARD_COLUMNS, "pp", "micro_batch", "recompute")
     if placed.any.options.fills_budgets:
         names += ("token_budget",)
-    if placed.any.options.adapters_apart:
+    if placed.any.options.adapters_apart or placed.any.engine.unit_gather_seconds:
         names += ("zero",)
     packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
         NUMBERS, -1, *PASS_SHAPE, len(table)

@@ -206,6 +206,7 @@ class Setting:
         fuses_casts: Whether experts' inputs are quantised by the kernels before them.
         expert_biases: What moves for experts' biases; None where their products add them.
         unit_seconds: Host's seconds for one matrix of adapters that is gathered by itself, forwards and backwards.
+        layer_seconds: Host's seconds to gather and free a layer, forwards and backwards.
     """
 
     device: DeviceFacts
@@ -235,6 +236,7 @@ class Setting:
     fuses_casts: bool = False
     expert_biases: BiasBytes | None = None
     unit_seconds: tuple[float, float] = (0.0, 0.0)
+    layer_seconds: tuple[float, float] = (0.0, 0.0)
 
     @property
     def block_stages(self) -> int:
@@ -317,6 +319,8 @@ def setting_of(placed: PlacedTask) -> Setting:
     setting = setting_on(*sizes, adapter=placed.adapter, cache_value_bytes=kept)
     if placed.task.kind != "generate":
         setting = _as_trained(setting, placed)
+        own = _layer_seconds(placed)
+        setting = replace(setting, layer_seconds=own) if any(own) else setting
     if placed.expert_loop is None or placed.computed_model is not placed.model:
         return setting  # no loop, or all experts at once
     return replace(setting, expert_loop=placed.expert_loop)
@@ -357,6 +361,13 @@ def _unit_seconds(placed: PlacedTask) -> tuple[float, float]:
     if not placed.options.adapters_apart or placed.layout.zero < FULLY_SHARDED:
         return 0.0, 0.0
     return placed.engine.adapter_gather_seconds, placed.engine.adapter_reduce_seconds
+
+
+def _layer_seconds(placed: PlacedTask) -> tuple[float, float]:
+    """Return the host's seconds to gather a layer forwards and backwards; those of adapters apart hold their layer's."""
+    if placed.options.adapters_apart or placed.layout.zero < FULLY_SHARDED:
+        return 0.0, 0.0
+    return placed.engine.unit_gather_seconds, placed.engine.unit_reduce_seconds
 
 
 def setting_on(
@@ -467,12 +478,9 @@ def pass_seconds(
     priced = price(setting, operators, backward=direction == "backward", part=part)
     if part != "layer":
         return priced
-    each, slower = _layer_launch(setting, model), setting.device.sheet.host_times
-    launch = _turn_seconds(setting, forward, operators) * slower
-    gathered = _units(setting, forward if is_backward else operators)
-    launch += gathered * setting.unit_seconds[is_backward] * slower
-    if each and not setting.launches_hidden:
-        launch += launch_seconds(setting.kernels, each, forward, operators, slower)
+    launch = _turn_seconds(setting, forward, operators) * setting.device.sheet.host_times
+    launch += _gathering_seconds(setting, forward, operators, direction)
+    launch += _launching_seconds(setting, model, forward, operators)
     if launch:
         beside = priced.collectives.seconds if setting.launches_hide else 0.0
         priced = _launched(
@@ -495,6 +503,29 @@ def _posted_seconds(setting: Setting, operators: Operators) -> float:
             if setting.device.sheet.architecture in dispatcher.row_seconds and per_node < ranks:
                 found += exchange_seconds(setting, each).seconds
     return found
+
+
+def _gathering_seconds(
+    setting: Setting, forward: Operators, operators: Operators, direction: Direction
+) -> float:
+    """Return the host's seconds to gather a layer, and adapters that are gathered apart; what is computed again lies there."""
+    is_backward = direction == "backward"
+    units = _units(setting, forward if is_backward else operators)
+    own = setting.layer_seconds[is_backward] if direction in ("forward", "backward") else 0.0
+    gathering = units * setting.unit_seconds[is_backward] + own
+    return gathering * setting.device.sheet.host_times
+
+
+def _launching_seconds(
+    setting: Setting, model: ModelArchitecture, forward: Operators, operators: Operators
+) -> float:
+    """Return the host's seconds to launch a layer's kernels; nothing where the device hides them."""
+    each = 0.0 if setting.launches_hidden else _layer_launch(setting, model)
+    if not each:
+        return 0.0
+    return launch_seconds(
+        setting.kernels, each, forward, operators, setting.device.sheet.host_times
+    )
 
 
 def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:

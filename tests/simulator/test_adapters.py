@@ -130,7 +130,10 @@ def test_an_update_of_adapters_is_shorter_in_the_backward_pass_the_reduction_and
 
 
 def test_adapters_that_are_gathered_one_by_one_are_launched_so():
-    """Seven linear layers of Llama 2 have fourteen matrices; recomputed layers gather them a second time."""
+    """Seven linear layers of Llama 2 have fourteen matrices; recomputed layers gather them a second time.
+
+    What is measured of them holds their layer's own gather, which a layer without them has beside.
+    """
     apart = FrozenDict({"actor": TrainerOptions(adapters_apart=True)})
     short = replace(FULL.workload, prompt_tokens=8, response_tokens=8)
     small = replace(job_with(), workload=short)
@@ -140,12 +143,30 @@ def test_adapters_that_are_gathered_one_by_one_are_launched_so():
         for job in (replace(small, trainers=apart), small)
     )
     engine, update = load_engine("fsdp2-hf"), placed(small, **sizes)
-    times = small.workload.updates * update.local * update.model.num_layers * 14
-    for way in ("forward", "recompute"):
-        gathers = times * engine.adapter_gather_seconds
-        assert ours[way].seconds - theirs[way].seconds == pytest.approx(gathers)
-    reduced = times * engine.adapter_reduce_seconds
-    assert ours["backward"].seconds - theirs["backward"].seconds == pytest.approx(reduced)
+    layers = small.workload.updates * update.local * update.model.num_layers
+    gathers, reduced = 14 * engine.adapter_gather_seconds, 14 * engine.adapter_reduce_seconds
+    for way, seconds in {
+        "forward": gathers - engine.unit_gather_seconds,
+        "recompute": gathers,
+        "backward": reduced - engine.unit_reduce_seconds,
+    }.items():
+        assert ours[way].seconds - theirs[way].seconds == pytest.approx(layers * seconds)
+
+
+def test_a_layer_whose_weights_are_spread_is_gathered_by_the_host():
+    """Of one short sequence the host is what takes longer: forwards a gather, backwards a reduction more, again nothing."""
+    small = replace(FULL, workload=replace(FULL.workload, prompt_tokens=8, response_tokens=8))
+    sizes = {"engine": "fsdp2-hf", "micro_batch": 1, "recompute": "full"}
+    spread, whole = (placed(small, zero=stage, **sizes) for stage in (3, 2))
+    ours, theirs = (dict(passes_cost(each).parts) for each in (spread, whole))
+    layers = small.workload.updates * spread.local * spread.model.num_layers
+    engine = spread.engine
+    for way, seconds in {
+        "forward": engine.unit_gather_seconds,
+        "recompute": 0.0,
+        "backward": engine.unit_reduce_seconds,
+    }.items():
+        assert ours[way].seconds - theirs[way].seconds == pytest.approx(layers * seconds)
 
 
 @pytest.mark.parametrize("recompute", ["none", "selective"])

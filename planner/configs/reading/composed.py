@@ -13,6 +13,7 @@ from warnings import catch_warnings, simplefilter
 import yaml
 
 from rlplan.errors import FileError, unreadable
+from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
@@ -297,7 +298,7 @@ def _package(entry: _Entry, path: Path, parent: tuple[str, ...]) -> tuple[str, .
     """Return what a file's values are put under: as its entry says, as it says itself, or by its group."""
     named = entry.package
     if named is None:
-        header = PACKAGE.search(path.read_text(encoding="utf-8"))
+        header = PACKAGE.search(text_of(path))
         named = None if header is None else header[1]
     if named is None:
         return (*parent, *(part for part in entry.group.split("/") if part))
@@ -384,7 +385,7 @@ def _module_file(start: str, bases: Iterable[Path]) -> Path | None:
 
 def _decorated(module: Path) -> tuple[str | None, str | None]:
     """Return the folder, as it stands in a module, and the name of the configuration that it starts with."""
-    found = DECORATED.search(module.read_text(encoding="utf-8", errors="replace"))
+    found = DECORATED.search(text_of(module, "replace"))
     if found is None:
         return None, None
     folder, name = (
@@ -543,7 +544,7 @@ def laid_over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
 def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a file's mapping, and the file and line of each leaf."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
     return marked(text, str(path))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError, unreadable
+from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.arguments import arguments_of, overrides_of
 from rlplan.planner.configs.reading.composed import (
     composed,
@@ -348,7 +349,7 @@ def _texts(words: Sequence[str]) -> Sequence[str]:
 def _is_task(path: Path) -> bool:
     """Tell whether a YAML file is a task of SkyPilot's."""
     try:
-        return script_of_task(path.read_text(encoding="utf-8")) is not None
+        return script_of_task(text_of(path)) is not None
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -360,7 +361,7 @@ def script_text(path: Path) -> str:
         FileError: It cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
         if path.suffix in YAML_SUFFIXES:
             return script_of_task(text) or text
         return commands_of_notebook(text) if path.suffix == NOTEBOOK else text

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError, unreadable
+from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.composed import read_inherited
 from rlplan.planner.configs.reading.given import Flat, GivenValue, flags_of, nested_leaves, place_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, KeyFile
@@ -215,7 +216,7 @@ def _keys_of_file(path: Path, meant: KeyFile) -> Flat:
 
 def _read_json(path: Path) -> Flat:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(text_of(path))
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
     except (ValueError, RecursionError):

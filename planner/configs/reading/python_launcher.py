@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlplan.errors import FileError
+from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.given import scalar
 from rlplan.planner.configs.reading.launcher_errors import (
     NO_VARIABLE,
@@ -92,7 +93,7 @@ def is_launcher(path: Path) -> bool:
     try:
         if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MOST_BYTES:
             return False
-        return _LAUNCHES.search(path.read_text(encoding="utf-8", errors="replace")) is not None
+        return _LAUNCHES.search(text_of(path, "replace")) is not None
     except (OSError, ValueError):
         return False
 

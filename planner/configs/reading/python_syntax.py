@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlplan.errors import FileError, unreadable
-from rlplan.files.decoding import load_yaml
+from rlplan.files.decoding import load_yaml, text_of
 
 # Bytes of another file that a program reads or imports.
 MOST_BYTES: Final = 1_000_000
@@ -210,7 +210,7 @@ def tree_of(path: Path) -> ast.Module:
         FileError: It cannot be read, or is no Python of today.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
         return _tree_of_notebook(text) if path.suffix == NOTEBOOK else ast.parse(text)
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None

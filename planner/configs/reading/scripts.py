@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.python_launcher import is_launcher, launched_by
 from rlplan.planner.configs.reading.python_syntax import MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
@@ -64,7 +65,7 @@ def _text_of(script: Path) -> str:
     try:
         if script.stat().st_size > MOST_BYTES:
             return ""
-        lines = script.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = text_of(script, "replace").splitlines()
     except OSError:
         return ""
     return "\n".join(line for line in lines if not line.lstrip().startswith("#"))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError, unreadable
+from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, flags_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.shell.commands import above
@@ -68,7 +69,7 @@ def toml_of(path: Path) -> Flat:
         FileError: It cannot be read, or is no TOML.
     """
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(text_of(path))
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:

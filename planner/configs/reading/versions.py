@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError
+from rlplan.files.decoding import text_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.configuration import script_text
 from rlplan.planner.configs.reading.given import NOT_THERE
@@ -322,7 +323,7 @@ def _matches(
         comments: Whether lines that are comments count: a script's often say what it was run with.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError):
         return
     for number, line in enumerate(lines, start=1):

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rlplan.files.decoding import text_of
 from rlplan.planner.configs.shell.conditions import Truth
 from rlplan.planner.configs.shell.programs import PROGRAMS, WITHOUT_INPUT, printed_by, unescaped
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap, Text, joined
@@ -255,7 +256,7 @@ class Commands:
             return None
         path = Path(self._at(words[-1]).value)
         try:
-            text = path.read_text(encoding="utf-8") if path.is_file() else None
+            text = text_of(path) if path.is_file() else None
         except (OSError, ValueError):
             return None
         return None if text is None or len(text) > MOST_READ else (words[:-1], Text(text))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from rlplan.files.decoding import text_of
 from rlplan.planner.configs.shell.branches import Branches
 from rlplan.planner.configs.shell.commands import (
     LEAST_END,
@@ -516,7 +517,7 @@ class _Script(Branches):
         outer = variables.get("BASH_SOURCE", ())
         variables["BASH_SOURCE"] = (Text(str(path)), *(outer if isinstance(outer, tuple) else ()))
         try:
-            text = _unbroken(path.read_text("utf-8", "replace"))
+            text = _unbroken(text_of(path, "replace"))
             return self.block(self._parse(text).children)
         except ReturnError:
             return True

@@ -84,13 +84,17 @@ def allocation_of(text: str, usual: str = "") -> Allocation | None:
     return Allocation(backend=backend, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, expert_tp=expert_tp)
 
 
-def allocations_of(text: str) -> Allocations | None:
-    """Return what a string gives all engines: `GENERATES+TRAINS`, or `|` where they share; None where it is not understood."""
+def allocations_of(text: str, usual: str = FSDP) -> Allocations | None:
+    """Return what a string gives all engines: `GENERATES+TRAINS`, or `|` where they share; None where it is not understood.
+
+    Args:
+        usual: What trains where sizes stand alone.
+    """
     plain = text.replace(" ", "")
     shared = "+" not in plain and HYBRID.search(plain) is None and "|" in plain
     parts = plain.split("|" if shared else "+")
     if len(parts) == 1:
-        alone = allocation_of(plain, FSDP)
+        alone = allocation_of(plain, usual)
         if alone is None:
             return None
         generates = alone if alone.backend in GENERATES else None
@@ -98,7 +102,7 @@ def allocations_of(text: str) -> Allocations | None:
     if len(parts) != 2:  # noqa: PLR2004 -- what generates and what trains
         return None
     first = allocation_of(parts[0])
-    second = None if parts[1] in NO_TRAINING else allocation_of(parts[1], FSDP)
+    second = None if parts[1] in NO_TRAINING else allocation_of(parts[1], usual)
     if first is None or (second is None and parts[1] not in NO_TRAINING):
         return None
     if first.backend in TRAINS and second is not None:

@@ -36,6 +36,7 @@ from rlplan.planner.configs.sizes import (
 )
 from rlplan.planner.frameworks.areal.allocation import (
     ARCHON,
+    FSDP,
     GENERATES,
     MEGATRON,
     TRAINS,
@@ -61,6 +62,12 @@ STORING: Final = "2.0"
 OPTIMIZERS: Final = {"adam": "adam", "adam_bf16": "kahan-bf16"}
 # Whose section makes a model of its own, beside the actor's.
 SECTIONS: Final[Mapping[Role, str]] = {"reference": "ref.*", "critic": "critic.*"}
+# What trained in the first system, which was built on ReaL: its transformer and its pipelines.
+FIRST_TRAINER: Final = "real"
+FIRST_KEYS: Final = ("ppo.*", "exp_ctrl.*", "dataset.train_bs_n_seqs")
+FIRST_NOTE: Final = "AReaL's first system (realhf) is forecast by ReaL's trainer, on which it was built; weights reach engines over a disk, which is not counted"
+OF_FILE_NOTE: Final = "what the command does not say is as in AReaL's own training/configs/{name}.yaml: an edited one is read where it is named itself"
+OWN_FILES: Final = {"main_async_ppo": "async-ppo", "main_sync_ppo": "sync-ppo"}
 OF_DIMENSIONS: Final = "a back end and sizes, as fsdp:d4t2 or sglang:d4"
 ARCHON_NOTE: Final = "Archon's trainer is forecast as FSDP2 around compiled layers: what its selective recomputation keeps is not known"
 PADDED_NOTE: Final = (
@@ -91,7 +98,7 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
         trainer=trainer,
-        engines=Engines(train=settings.sheet.trainers[trainer].engine, generate=_engine(settings)),
+        engines=Engines(train=_trains(settings, trainer), generate=_engine(settings)),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -111,6 +118,26 @@ def run_of(settings: Settings) -> Run:
     )
 
 
+def is_first(settings: Settings) -> bool:
+    """Tell whether a configuration is of the first system.
+
+    Raises:
+        FileError: It is of a later one, and has a key that only the first system has.
+    """
+    first = settings.on("is_first")
+    for pattern in () if first else FIRST_KEYS:
+        key = next(settings.has(pattern), None)
+        if key is not None:
+            problem = f"is of the system before AReaL-lite, and keys of AReaL {settings.sheet.version} stand beside it"
+            raise settings.refused_key(key, problem, "--framework-version 0.2, for that system")
+    return first
+
+
+def _trains(settings: Settings, trainer: str) -> str | None:
+    """Return what trains where that is not the framework's usual."""
+    return FIRST_TRAINER if is_first(settings) else settings.sheet.trainers[trainer].engine
+
+
 def roles_of(settings: Settings) -> tuple[Role, ...]:
     """Return the roles that have models of their own, the actor first."""
     return tuple(_named_models(settings))
@@ -122,12 +149,12 @@ def together_of(settings: Settings) -> Allocations | None:
     Raises:
         FileError: It is not understood.
     """
-    if not settings.is_given("allocation"):
+    if settings.value("allocation") is None:
         return None
     own = (settings.value(name) for name in ("actor_backend", "rollout_backend"))
     if any(each is not None and allocation_of(str(each)) is not None for each in own):
         return None
-    found = allocations_of(settings.word("allocation"))
+    found = allocations_of(settings.word("allocation"), MEGATRON if is_first(settings) else FSDP)
     if found is None:
         allowed = "sizes of what generates and trains, as sglang:d4t2+fsdp:d8"
         raise settings.refused("allocation", "is not understood", allowed)
@@ -212,6 +239,8 @@ def _named_models(settings: Settings) -> dict[Role, str]:
 
 
 def _has(settings: Settings, role: Role) -> bool:
+    if role == "critic" and settings.on("no_values"):
+        return False
     return next(settings.has(SECTIONS[role]), None) is not None
 
 
@@ -313,7 +342,7 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
         micro_batch=updated,
         infer_micro_batch=passed,
         token_budget=budget,
-        infer_token_budget=budget,
+        infer_token_budget=own.optional_whole("passes_budget") or budget,
         recompute="none" if role == "reference" else _recompute(own),
         offload=_leaves(settings, own),
         infer_offload=own.on("leaves") if role == "reference" else None,
@@ -370,6 +399,7 @@ def _work(settings: Settings) -> Work:
         prompts=settings.whole("prompts"),
         samples=settings.whole("samples"),
         updates=updates_of_step(settings),
+        epochs=settings.whole("reuse"),
         max_prompt=prompt,
         max_response=response if turns == 1 and response < total else None,
         max_total=total if bound or turns != 1 else None,
@@ -385,8 +415,13 @@ def _context(settings: Settings) -> int:
 
 def _doubt(settings: Settings, algorithm: str) -> None:
     """Say which settings change the amount of work, or may take time, in ways that no job has."""
-    if settings.on("filters") and not load_algorithm(algorithm).resamples:
-        settings.doubt("filters", "groups that are dropped, which others take the place of")
+    dropping = [
+        ("filters", settings.on("filters") and not load_algorithm(algorithm).resamples),
+        ("least_right", settings.number("least_right") > 0),
+        ("most_right", settings.number("most_right") < 1),
+    ]
+    for name in (name for name, drops in dropping if drops):
+        settings.doubt(name, "groups that are dropped, which others take the place of")
     if _has(settings, "critic") and settings.whole("critic_minibatches") != settings.whole(
         "minibatches"
     ):
@@ -413,7 +448,13 @@ def _notes(settings: Settings, trainer: str) -> Iterator[str]:
         yield PADDED_NOTE
     if any(own.on("shares_prompts") for own in every):
         yield TREES_NOTE
-    yield WORKFLOW_NOTE
+    if not is_first(settings):
+        yield WORKFLOW_NOTE
+        return
+    yield FIRST_NOTE
+    for program, name in OWN_FILES.items():
+        if program in settings.start:
+            yield OF_FILE_NOTE.format(name=name)
 
 
 def _engine(settings: Settings) -> str:

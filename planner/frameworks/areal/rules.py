@@ -10,6 +10,7 @@ from rlplan.planner.frameworks.areal.reading import (
     AWEX,
     DISK,
     actor_allocation,
+    is_first,
     of_role,
     role_allocation,
     roles_of,
@@ -53,6 +54,16 @@ def engines_have_their_gpus(settings: Settings) -> Iterator[Broken]:
         problem = f"and GPUs of a node are {gpus}, and actor and engines take {asked}"
         allowed = f"nodes with {asked} GPUs"
         yield Broken(key="cluster.n_nodes", problem=problem, allowed=allowed, stops=False)
+
+
+def first_engines_fill_their_nodes(settings: Settings) -> Iterator[Broken]:
+    """Give generation and training of the first system all GPUs of its nodes."""
+    if not is_first(settings):
+        return
+    gpus = settings.whole("nodes") * settings.whole("gpus_per_node")
+    asked = actor_allocation(settings).gpus + rollout_allocation(settings).gpus
+    problem = f"takes {asked} GPUs, and nodes have {gpus}"
+    yield from unless(asked == gpus, "allocation", problem, f"sizes of {gpus} GPUs together")
 
 
 def expert_ranks_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
@@ -159,6 +170,7 @@ def trees_have_what_they_need(settings: Settings) -> Iterator[Broken]:
 RULES: Final = (
     Rule(fsdp_has_no_stages_and_experts, ALLOCATIONS),
     Rule(engines_have_their_gpus, "docs/en/reference/alloc_mode.md"),
+    Rule(first_engines_fill_their_nodes, "realhf/experiments/common/common.py, of 0.3.0"),
     Rule(expert_ranks_divide_the_gpus, ALLOCATIONS),
     Rule(expert_ranks_divide_the_experts, "Megatron-Core, transformer/moe"),
     Rule(tensor_ranks_divide_the_heads, "engine/fsdp_utils/parallel.py, SGLang and vLLM"),

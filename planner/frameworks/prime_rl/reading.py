@@ -154,13 +154,14 @@ def section_is_on(settings: Settings, name: str, *, usual: bool | None = None) -
     Args:
         usual: None takes the setting's default.
     """
-    key = settings.sheet.settings[name].keys[0]
-    if any(settings.has(f"{key}.*")):
+    keys = settings.sheet.settings[name].keys
+    if any(any(settings.has(f"{key}.*")) for key in keys):
         return True
-    given = settings.flat.get(key)
-    if given is not None:
+    key = next((key for key in keys if key in settings.flat), None)
+    if key is not None:
         settings.used.add(key)
-        return given.value is not None and given.value is not False
+        given = settings.flat[key].value
+        return given is not None and given is not False
     return is_on(settings.sheet.settings[name].default) if usual is None else usual
 
 

@@ -21,8 +21,15 @@ WITHOUT_STEPS: Final = (*EACH_ITS_OWN, "0.17")
 
 
 def mode_of(settings: Settings) -> str:
-    """Return who generates: `transformers`, `colocate`, a `server`, or vLLM on a `device` of the trainer's node."""
-    return settings.word("server_mode") if settings.on("use_vllm") else "transformers"
+    """Return who generates: `transformers`, `colocate`, a `server`, or vLLM on a `device` of the trainer's node.
+
+    Unsloth's models bring vLLM in their own process (unsloth/models/rl.py: `self.llm = model.vllm_engine`, with
+    vllm_mode='colocate' as what its trainer has by itself, in whatever version of TRL).
+    """
+    if not settings.on("use_vllm"):
+        return "transformers"
+    brings = any(settings.has(UNSLOTH)) and not settings.is_given("server_mode")
+    return "colocate" if brings else settings.word("server_mode")
 
 
 def processes_of(settings: Settings) -> Processes:

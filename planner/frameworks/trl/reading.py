@@ -1,5 +1,6 @@
 """TRL: one pool that trains, and generates in the trainers' own processes, in vLLM beside them, or on a server's GPUs."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -69,6 +70,8 @@ MODEL: Final = "trainer.model"
 ARGUMENTS: Final = "trainer.args"
 # What stands before a mapping of settings that a program gives, whose entries are not known.
 SPREAD: Final = "**"
+# Engines that are asked for a part of a batch after another, by what they are without.
+IN_PARTS: Final = {"vllm-0.6": "vllm-0.6-in-parts"}
 OF_STEPS: Final = ("device_batch", "accumulation", "samples", "max_response", "student_tokens")
 # Rank and alpha of a LoraConfig that says none (peft, tuners/lora/config.py); ModelConfig's are others.
 OF_PEFT: Final = 8
@@ -324,24 +327,34 @@ def _generation(settings: Settings, pool: RunPool, batches: Batches, trainer: st
     )
     key = settings.key_of("server_tp" if mode == "server" else "rollout_tp")
     eager = mode == "server" and settings.on("server_eager")
+    engine = settings.word("rollout_engine")
+    replicas = divided(settings, key, pool.gpus, tp)
     return TaskPlan(
         pool=pool.name,
-        engine=eager_engine(settings.word("rollout_engine"), eager=eager),
+        engine=IN_PARTS[engine]
+        if batches.parts > 1 and engine in IN_PARTS
+        else eager_engine(engine, eager=eager),
         tp=tp,
-        dp=divided(settings, key, pool.gpus, tp),
-        max_running=_running(batches, tp, apart=apart),
+        dp=replicas,
+        max_running=_running(batches, tp, replicas if apart else None),
         memory_fraction=settings.number("server_memory" if mode == "server" else "memory_fraction"),
     )
 
 
-def _running(batches: Batches, tp: int, *, apart: bool) -> int:
+def _running(batches: Batches, tp: int, replicas: int | None) -> int:
     """Return how many sequences an engine decodes at a time at most.
 
-    A colocated one may run all that its processes generate together; where that is all there is, any number above does
-    the same, and vLLM's own stands for it.
+    A colocated one may run all that its processes generate together, one apart its share of a part; where that is all there is, any
+    number above does the same, and vLLM's own stands for it.
+
+    Args:
+        replicas: Of an engine apart from the trainers; None where it shares their GPUs.
     """
+    if replicas is not None:
+        own = math.ceil(batches.part / replicas)
+        return MOST_RUNNING if batches.parts == 1 else min(own, MOST_RUNNING)
     own = batches.rank_part * tp
-    return MOST_RUNNING if apart or (batches.parts == 1 and own <= MOST_RUNNING) else own
+    return MOST_RUNNING if batches.parts == 1 and own <= MOST_RUNNING else own
 
 
 def _stays_awake(settings: Settings) -> bool:
@@ -508,7 +521,7 @@ def _say_doubts(settings: Settings, batches: Batches) -> None:
     for name in ("four_bits", "eight_bits"):
         if settings.on(name):
             settings.leave_out(name, "weights in 4 or 8 bits: they are counted in 16")
-    for key in settings.has(UNSLOTH):
+    for key in (each for each in settings.has(UNSLOTH) if each not in settings.used):
         settings.left_out.setdefault(key, "Unsloth's own kernels, memory and generation")
 
 
@@ -576,5 +589,6 @@ def _guesses(settings: Settings, processes: Processes, batches: Batches) -> Iter
             f"prompts of at most {USUAL_PROMPT:,} tokens: TRL {settings.sheet.version} cuts none; say "
             "--max_prompt_length"
         )
-    if batches.parts > 1 and settings.on("use_vllm"):
+    in_turn = settings.word("rollout_engine") in IN_PARTS
+    if batches.parts > 1 and settings.on("use_vllm") and not in_turn:
         yield batches.parts_guess

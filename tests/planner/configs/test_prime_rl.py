@@ -193,6 +193,13 @@ def test_states_wait_where_it_keeps_them():
     assert full.job.trainer("actor").host_optimizer == 1.0
 
 
+def test_adapters_are_read_where_they_were_until_december_2025():
+    found = prime("a node", "--trainer.model.experimental.lora.rank 8")
+    adapter = found.job.adapter("actor")
+    assert (adapter.rank, adapter.sync) == (8, "adapter")
+    assert found.keys.unknown == ()
+
+
 def test_adapters_and_other_ways_to_send_weights():
     assert prime("an adapter").job.adapter("actor").sync == "adapter"
     nixl = prime("a node", "--weight_broadcast.type nixl")

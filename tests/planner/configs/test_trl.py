@@ -112,13 +112,17 @@ def test_what_is_generated_serves_several_updates(more, prompts, updates, epochs
     assert bool(doubted) == bool(found.keys.changes_work)
 
 
-def test_generations_before_one_update_are_said_to_be_forecast_as_one():
-    (guess,) = [
-        each for each in read(f"{VLLM} --steps_per_generation 2").guesses if "one after" in each
-    ]
+def test_generations_before_one_update_have_their_own_completions_running_alone():
+    """32 completions a micro-batch of all ranks, four before an update: up to 0.16 each call returns with its longest."""
+    new = read(f"{VLLM} --steps_per_generation 2")
+    (guess,) = [each for each in new.guesses if "one after" in each]
     assert guess.startswith("2 generations of 64 completions")
+    generate = new.draft.tasks["actor.generate"]
+    assert generate.max_running * generate.dp == 64
     old = read(VLLM, version="0.16")
-    assert any("4 generations of 32 completions" in each for each in old.guesses)
+    assert not any("one after" in each for each in old.guesses)
+    generate = old.draft.tasks["actor.generate"]
+    assert (generate.engine, generate.max_running * generate.dp) == ("vllm-0.6-in-parts", 32)
 
 
 def test_up_to_016_all_micro_batches_of_an_update_are_learnt_from_again():
