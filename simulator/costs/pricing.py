@@ -482,10 +482,8 @@ def pass_seconds(
     launch += _gathering_seconds(setting, forward, operators, direction)
     launch += _launching_seconds(setting, model, forward, operators)
     if launch:
-        beside = priced.collectives.seconds if setting.launches_hide else 0.0
-        priced = _launched(
-            priced, launch, beside - min(beside, _posted_seconds(setting, operators))
-        )
+        beside = priced.collectives.seconds - _posted_seconds(setting, operators)
+        priced = _launched(priced, launch, max(0.0, beside) if setting.launches_hide else 0.0)
     return priced
 
 
@@ -520,12 +518,10 @@ def _launching_seconds(
     setting: Setting, model: ModelArchitecture, forward: Operators, operators: Operators
 ) -> float:
     """Return the host's seconds to launch a layer's kernels; nothing where the device hides them."""
-    each = 0.0 if setting.launches_hidden else _layer_launch(setting, model)
-    if not each:
+    each, slower = _layer_launch(setting, model), setting.device.sheet.host_times
+    if setting.launches_hidden or not each:
         return 0.0
-    return launch_seconds(
-        setting.kernels, each, forward, operators, setting.device.sheet.host_times
-    )
+    return launch_seconds(setting.kernels, each, forward, operators, slower)
 
 
 def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:
