@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from rlplan.errors import UnknownNameError
-from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.kept_sheets import read_sheet
 from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
 from rlplan.models import Attention
 
@@ -234,7 +234,7 @@ def load_kernels(architecture: str) -> Kernels:
     known = sorted(path.stem for path in KERNELS_FOLDER.glob("*.yaml"))
     if architecture not in known:
         raise UnknownNameError("kernels", architecture, known)
-    return read_yaml(Kernels, KERNELS_FOLDER / f"{architecture}.yaml")
+    return read_sheet(Kernels, KERNELS_FOLDER / f"{architecture}.yaml")
 
 
 # How long a matrix product takes: waves of output tiles over the multiprocessors.
