@@ -287,6 +287,23 @@ class GemmTime:
             (*(int(side) for side in name.split("x")), share)
             for name, share in kernels.tiles.items()
         ]
+        # By the peak rate: of each tile rows, columns, seconds for one of its depth, and its epilogue's.
+        self._timed: dict[float, list[tuple[int, int, float, float]]] = {}
+
+    def _timed_tiles(self, peak: float) -> list[tuple[int, int, float, float]]:
+        """Return rows, columns, seconds for each of its depth and seconds of its epilogue of every tile."""
+        if peak not in self._timed:
+            epilogue_seconds, units = self._kernels.epilogue_seconds, self._units
+            self._timed[peak] = [
+                (
+                    rows,
+                    columns,
+                    2 * (rows * columns) * units / (peak * share),
+                    epilogue_seconds * (rows * columns) / EPILOGUE_VALUES,
+                )
+                for rows, columns, share in self._tiles
+            ]
+        return self._timed[peak]
 
     def seconds(self, m: int, k: int, n: int, *, value_bytes: int, peak: float) -> float:
         """Return the seconds of an m x k times k x n product.
@@ -300,11 +317,8 @@ class GemmTime:
         exponent, step = kernels.overlap_exponent, kernels.depth_step
         best = math.inf
         depth = -(-k // step) * step
-        for rows, columns, share in self._tiles:
+        for rows, columns, seconds_per_depth, epilogue in self._timed_tiles(peak):
             tiles = -(-m // rows) * -(-n // columns)
-            area = rows * columns
-            seconds_per_depth = 2 * area * units / (peak * share)
-            epilogue = kernels.epilogue_seconds * area / EPILOGUE_VALUES
             compute = self._waves_seconds(tiles / units, depth * seconds_per_depth + epilogue)
             if compute < best:
                 best = min(best, overlapped(compute, memory, exponent))
