@@ -319,9 +319,12 @@ class GemmTime:
         depth = -(-k // step) * step
         for rows, columns, seconds_per_depth, epilogue in self._timed_tiles(peak):
             tiles = -(-m // rows) * -(-n // columns)
-            compute = self._waves_seconds(tiles / units, depth * seconds_per_depth + epilogue)
-            if compute < best:
-                best = min(best, overlapped(compute, memory, exponent))
+            each = depth * seconds_per_depth + epilogue
+            # No waves take less than all tiles one after another on all units: most need no closer look.
+            if tiles / units * each < best:
+                compute = self._waves_seconds(tiles / units, each)
+                if compute < best:
+                    best = min(best, overlapped(compute, memory, exponent))
             for parts in SPLITS:
                 moved = memory + parts * partial_sums + kernels.split_seconds
                 if tiles * parts > MOST_SPLIT_WAVES * units or moved >= best:

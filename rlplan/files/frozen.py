@@ -19,7 +19,9 @@ class FrozenDict(dict[K, V]):
     def __hash__(self) -> int:  # type: ignore[override]
         try:
             return self._hash
-        except AttributeError:  # worked out once: jobs, which hold several, are looked up all the time
+        except (
+            AttributeError
+        ):  # worked out once: jobs, which hold several, are looked up all the time
             self._hash = hash(frozenset(self.items()))
             return self._hash
 

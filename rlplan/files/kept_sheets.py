@@ -56,7 +56,7 @@ def kept(kind: type[T], path: Path, read: Callable[[], tuple[T, Iterable[Path]]]
     if found is None:
         found, files = read()
         if not sys.dont_write_bytecode:
-            _keep(place, found, {*files, *_modules_of(kind.__module__)})
+            _keep(place, found, kind, files)
     return found
 
 
@@ -92,16 +92,20 @@ def _known(kind: type[T], place: Path) -> T | None:
     return found if isinstance(found, kind) else None
 
 
-def _keep(place: Path, value: object, files: Iterable[Path]) -> None:
-    """Keep a value with the content of the files that decide it, if they have not just changed and it can be written."""
+def _keep(place: Path, value: object, kind: type, files: Iterable[Path]) -> None:
+    """Keep a value with the content of the files that decide it, if they have not just changed and it can be written.
+
+    Args:
+        files: That it was read from; the modules that say what may stand in it are found.
+    """
     try:
-        names = sorted(files)
-        if any(each.stat().st_mtime_ns > _STARTED_NS for each in names):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        every = sorted({*files, *_modules_of(kind.__module__)})
+        if any(each.stat().st_mtime_ns > _STARTED_NS for each in every):
             return
         body = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
-        digests = {str(each.relative_to(PACKAGE)): _digest_of(each) for each in names}
+        digests = {str(each.relative_to(PACKAGE)): _digest_of(each) for each in every}
         head = json.dumps({"files": digests, "body": _digest(body)})
-        place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
             file.write(head.encode() + b"\n" + body)
         Path(file.name).replace(place)
