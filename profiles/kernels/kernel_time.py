@@ -288,9 +288,9 @@ class GemmTime:
             for name, share in kernels.tiles.items()
         ]
         # By the peak rate: of each tile rows, columns, seconds for one of its depth, and its epilogue's.
-        self._timed: dict[float, list[tuple[int, int, float, float]]] = {}
+        self._timed: dict[float, list[tuple[float, float, float, float]]] = {}
 
-    def _timed_tiles(self, peak: float) -> list[tuple[int, int, float, float]]:
+    def _timed_tiles(self, peak: float) -> list[tuple[float, float, float, float]]:
         """Return rows, columns, seconds for each of its depth and seconds of its epilogue of every tile."""
         if peak not in self._timed:
             epilogue_seconds, units = self._kernels.epilogue_seconds, self._units
