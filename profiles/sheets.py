@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, TypeVar, cast
 from rlplan.errors import NEAREST_SHOWN, UnknownNameError, nearest_names
 from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.kept_sheets import kept
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job, NodeGroup
 from rlplan.models import ModelArchitecture
@@ -156,12 +157,17 @@ device_names = partial(sheet_names, "devices")
 engine_names = partial(sheet_names, "engines")
 
 
-def _sheet_data(kind: Kind, name: str) -> dict[str, Any]:
-    """Return what a sheet holds: what it says, over all that the sheet has that it is a variant of."""
-    data = load_yaml(sheet_files(kind)[name])
+def _sheet_data(kind: Kind, name: str, files: list[Path]) -> dict[str, Any]:
+    """Return what a sheet holds: what it says, over all that the sheet has that it is a variant of.
+
+    Args:
+        files: Gets the files of both.
+    """
+    files.append(sheet_files(kind)[name])
+    data = load_yaml(files[-1])
     if not isinstance(data, dict) or VARIANT_KEY not in data:
         return cast(dict[str, Any], data)  # `decode` refuses what is no mapping
-    base = _sheet_data(kind, _known_name(kind, str(data.pop(VARIANT_KEY))))
+    base = _sheet_data(kind, _known_name(kind, str(data.pop(VARIANT_KEY))), files)
     merged = {
         key: {**base[key], **value} if isinstance(value, dict) and key in base else value
         for key, value in data.items()
@@ -176,7 +182,13 @@ def _load_sheet(decoded: type[T], kind: Kind, name: str) -> T:
         UnknownNameError: No sheet has that name.
     """
     known = _known_name(kind, name)
-    return decode(decoded, _sheet_data(kind, known), str(sheet_files(kind)[known]))
+    path = sheet_files(kind)[known]
+
+    def read() -> tuple[T, list[Path]]:
+        files: list[Path] = []
+        return decode(decoded, _sheet_data(kind, known, files), str(path)), files
+
+    return kept(decoded, path, read)
 
 
 def _known_name(kind: Kind, name: str) -> str:

@@ -90,7 +90,8 @@ def total(estimates: Iterable[Estimate]) -> Estimate:
     for estimate in estimates:  # as sums of two are, without an object for each
         seconds += estimate.seconds
         spread_seconds += estimate.spread_seconds
-        source = max(source, estimate.source)
+        if estimate.source is not source:
+            source = max(source, estimate.source)
         outside_range = outside_range or estimate.outside_range
     return Estimate(seconds, spread_seconds, source, outside_range)
 

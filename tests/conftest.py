@@ -4,10 +4,12 @@ import gc
 import importlib.util
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rlplan.files import kept_sheets
 from tests.cases import FEW_EXAMPLES, FULL_EXAMPLES
 
 # Where vLLM is installed (`make test-vllm`), its scheduler is what the simulator is checked against.
@@ -69,6 +71,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     """Choose how many examples of each property are tried; collect no garbage among what stays."""
     gc.disable()
+    # Sheets are read, not taken from what was kept of them; commands that tests start keep them as a user's do.
+    kept_sheets.folder = lambda: Path(os.devnull)
     # Who is started in a shell's background ignores it, and so would all commands that tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):

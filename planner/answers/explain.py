@@ -14,7 +14,6 @@ from rlplan.job import Job, Specs
 from rlplan.plan import Plan, TaskDraft, TaskPlan, batch_mode
 from rlplan.planner.layouts.settings import RUNNING_LIMITS
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
-from rlplan.planner.search import search
 from rlplan.profiles.catalog import ENGINES, load_engine
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
@@ -146,6 +145,8 @@ def nearest_opening(job: Job, facts: Facts, pinned: Pinned) -> str | None:
 
     Generation gives way by itself. Of roles whose pins can give way, the fastest plan's is named.
     """
+    from rlplan.planner.search import search  # noqa: PLC0415 -- only where pins fit nowhere
+
     best: tuple[float, str] | None = None
     for names in _layouts_alike(job):
         given = {name: pinned.tasks[name] for name in names if name in pinned.tasks}

@@ -161,16 +161,12 @@ CACHE_STEP = 1.15
 class GenerationTable:
     """Cost generation on sites, each layout and size of cache once.
 
-    Args:
-        transition: The only one where it serves, on one pool or between two, if the user pinned it; else
-            the job's framework says it.
-
     Attributes:
         ways: How weights get from where they train to where they generate.
     """
 
-    def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
-        self.options, self.ways = options, WeightMoves(options.space, transition)
+    def __init__(self, options: OptionTable, ways: "WeightMoves") -> None:
+        self.options, self.ways = options, ways
         self.job, self.facts = options.space.job, options.space.facts
         self.task = options.space.generate_task()
         engine = self.facts.engine(options.space.engine_of(self.task))
@@ -179,8 +175,6 @@ class GenerationTable:
         self._seconds: dict[tuple[TaskPlan, Site, int], float] = {}
         self._sizes: dict[tuple[TaskPlan, Site], list[tuple[int, float]]] = {}
         self._replicas: dict[Site, list[Replicas]] = {}
-        self._moves: dict[Hashable, list[WeightMove]] = {}
-        self._brought: dict[Hashable, list[UnpricedMove]] = {}
         self._alike: dict[Hashable, list[Replicas]] = {}
         self._least: dict[Hashable, float] = {}
         self._clocks: dict[Hashable, object] = {}
@@ -249,20 +243,21 @@ class GenerationTable:
         ):
             return []
         key = (sharding, cut_of(layout), site)
-        if key not in self._brought:
-            self._brought[key] = self.ways.bringing(sharding, layout, site)
+        brought, priced = self.ways.brought, self.ways.priced
+        if key not in brought:
+            brought[key] = self.ways.bringing(sharding, layout, site)
         fitting = [
-            each for each in self._brought[key] if self._leaves_room(each, replicas, resident_bytes)
+            each for each in brought[key] if self._leaves_room(each, replicas, resident_bytes)
         ]
         if not fitting:
             return []
         asked = (*key, tuple(each.transition.name for each in fitting))
-        if asked not in self._moves:
+        if asked not in priced:
             found = [self._priced(each) for each in fitting]
             keys = [(each.seconds, each.extra_bytes, each.peak_bytes) for each in found]
             kept = front_rows(np.array(keys).reshape(len(keys), 3))
-            self._moves[asked] = [found[place] for place in kept]
-        return self._moves[asked]
+            priced[asked] = [found[place] for place in kept]
+        return priced[asked]
 
     def _priced(self, brought: UnpricedMove) -> WeightMove:
         return brought.priced()
@@ -517,6 +512,26 @@ class FreeGenerations(GenerationTable):
         return 0.0, True
 
 
+# In place of a job's lengths where they decide nothing.
+ANY_TOKENS = 1
+
+
+def of_any_lengths(space: LayoutSpace) -> LayoutSpace:
+    """Return a space in which weights move as in another, with lengths that jobs which differ in theirs have in common.
+
+    Weights have the bytes that the model and its layouts say, and take their time on links and memory alone
+    (`rlplan.simulator.costs.syncs`): lengths are read only where a framework's host works on the batch meanwhile. Such a
+    space stays as it is, and so does one whose work has more than prompts and responses.
+    """
+    job = space.job
+    work = job.workload
+    more = job.environments or work.texts is not None or work.drops_responses
+    if more or not space.facts.framework(job.framework).runs:
+        return space
+    work = replace(work, prompt_tokens=ANY_TOKENS, response_tokens=ANY_TOKENS)
+    return replace(space, job=replace(job, workload=work))
+
+
 class WeightMoves:
     """List the transitions that bring weights to layouts of generation.
 
@@ -527,6 +542,8 @@ class WeightMoves:
     Attributes:
         transition: The only one on one pool; None tries all that are nobody's own.
         copied: How weights get to a copy on another pool.
+        brought: Those from a sharding to a cut on a site, with what they hold.
+        priced: Of those that leave room, by their names, the ones that no other beats.
     """
 
     def __init__(self, space: LayoutSpace, transition: TransitionName | None = None) -> None:
@@ -537,6 +554,9 @@ class WeightMoves:
             self.transition = transition
         if transition is not None and TRANSFERS.load(transition).between_pools:
             self.copied = transition
+        self.brought: dict[Hashable, list[UnpricedMove]] = {}
+        self.priced: dict[Hashable, list[WeightMove]] = {}
+        self._synced: dict[Hashable, float] = {}
         self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
         self._shards: dict[tuple[WeightSharding, Site], int] = {}
         self._copies: dict[Hashable, PlacedTask] = {}
@@ -562,10 +582,15 @@ class WeightMoves:
 
     def sync_seconds(self, generate: TaskPlan, train_site: Site, site: Site) -> float:
         """Return the seconds of bringing weights to a copy on another pool; by a method, the least of any cut."""
-        transition = self._copying(generate, train_site, site)
-        if transition.sheet.method is not None:
-            return least_sync_seconds(transition).seconds
-        return transition_cost(transition).total.seconds
+        key = (cut_of(generate), train_site, site)
+        if key not in self._synced:
+            transition = self._copying(generate, train_site, site)
+            by_method = transition.sheet.method is not None
+            cost = (
+                least_sync_seconds(transition) if by_method else transition_cost(transition).total
+            )
+            self._synced[key] = cost.seconds
+        return self._synced[key]
 
     def copied_peak_bytes(self, replicas: Replicas) -> int:
         """Return what a copy on a pool of its own takes of each GPU when weights come."""

@@ -25,7 +25,9 @@ from rlplan.planner.exact.generations import (
     GenerationTable,
     OptionRows,
     Replicas,
+    WeightMoves,
     cut_of,
+    of_any_lengths,
 )
 from rlplan.planner.exact.score import HostWorkers, Score
 from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, SearchCounts
@@ -73,8 +75,8 @@ from rlplan.workload import Empirical, Workload, longest, mean_length
 class StreamTable(GenerationTable):
     """Bound generation on sites, each layout and size of cache once."""
 
-    def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
-        super().__init__(options, transition)
+    def __init__(self, options: OptionTable, ways: WeightMoves) -> None:
+        super().__init__(options, ways)
         work = options.space.priced.workload
         statistics = statistics_of(work)
         (share, *_) = longest_shares(statistics, 1, work.samples_per_prompt)
@@ -234,8 +236,8 @@ def _standing_for_all(whole: Workload, replicas: int) -> int:
 class BegunTable(GenerationTable):
     """Cost generation on sites, each layout and size of cache once."""
 
-    def __init__(self, options: OptionTable, transition: TransitionName | None = None) -> None:
-        super().__init__(options, transition)
+    def __init__(self, options: OptionTable, ways: WeightMoves) -> None:
+        super().__init__(options, ways)
         work = options.space.priced.workload
         each, responses = evenly_spread(work, np.random.default_rng(ORDER_SEED))
         prompts = np.repeat(each, work.samples_per_prompt).astype(int)
@@ -337,13 +339,12 @@ class Tables:
     options: OptionTable
     pools: PoolTable
     generations: GenerationTable
-    transition: TransitionName | None
     known: dict[Pinned, KnownWays] = field(default_factory=dict)
 
     @cached_property
     def streams(self) -> StreamTable:
         """Return what generations cost whose responses stream, which most searches do not ask for."""
-        return StreamTable(self.options, self.transition)
+        return StreamTable(self.options, self.generations.ways)
 
 
 def costed_job(job: Job) -> Job:
@@ -375,10 +376,25 @@ _remembered: LeastRecentlyUsed[Hashable, Tables] = LeastRecentlyUsed(REMEMBERED_
 
 @dataclass(slots=True)
 class _AskedFacts:
-    """Hold facts with the number of jobs whose costs were asked of them."""
+    """Hold facts with what was asked of them.
+
+    Attributes:
+        jobs: How many had their costs asked.
+        moves: How weights move, by all that decides it.
+    """
 
     facts: Facts
     jobs: int = 0
+    moves: dict[Hashable, WeightMoves] = field(default_factory=dict)
+
+    def moves_in(self, space: LayoutSpace, transition: TransitionName | None) -> WeightMoves:
+        """Return how weights move in a space of these facts; jobs that differ in their lengths share the answer."""
+        space = of_any_lengths(space)
+        named = {task.name: space.engine_of(task) for task in space.tasks if task.has_model}
+        key = (space.job, space.tasks, FrozenDict(named), transition, space.is_priced)
+        if key not in self.moves:
+            self.moves[key] = WeightMoves(space, transition)
+        return self.moves[key]
 
 
 # What facts remember grows with each job that is asked, so after so many others take their place.
@@ -386,7 +402,7 @@ JOBS_OF_FACTS = 8
 _asked_facts: LeastRecentlyUsed[Hashable, _AskedFacts] = LeastRecentlyUsed(REMEMBERED_JOBS)
 
 
-def _known_facts(facts: Facts) -> Facts:
+def _known_facts(facts: Facts) -> _AskedFacts:
     """Return facts that answer alike and that this thread's searches asked of other jobs, where there are any.
 
     What a product of matrices or an exchange takes depends on no job: one with other lengths asks much of it again.
@@ -397,7 +413,7 @@ def _known_facts(facts: Facts) -> Facts:
         asked = _AskedFacts(facts)
         _asked_facts.keep(key, asked)
     asked.jobs += 1
-    return asked.facts
+    return asked
 
 
 def forget() -> None:
@@ -459,7 +475,8 @@ class Space:
 
     def _new_tables(self, job: Job, usable_fraction: float) -> "Tables":
         """Return tables of a job's costs that nothing was asked of yet."""
-        facts = _known_facts(self.facts)
+        asked = _known_facts(self.facts)
+        facts = asked.facts
         layouts = LayoutSpace(
             job,
             priced_job(job),
@@ -475,8 +492,8 @@ class Space:
         options = OptionTable(layouts)
         table = BegunTable if job.workload.drops_responses else GenerationTable
         table = table if self.is_priced else FreeGenerations
-        generations = table(options, self.transition)
-        return Tables(facts, options, PoolTable(options), generations, self.transition)
+        generations = table(options, asked.moves_in(layouts, self.transition))
+        return Tables(facts, options, PoolTable(options), generations)
 
     @cached_property
     def known(self) -> KnownWays:

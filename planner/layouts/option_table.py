@@ -8,6 +8,7 @@ together; what is left are those that no other beats in time and memory.
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from operator import lt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,6 +64,8 @@ def front_rows(keys: Rows) -> Places:
     """
     if len(keys) < 2:  # noqa: PLR2004 - one row is its own front
         return np.arange(len(keys))
+    if len(keys) <= PAIRED_ROWS:
+        return _front_of_pairs(keys)
     # Columns compare fastest one by one.
     columns, places = _after_strongest(np.ascontiguousarray(keys.T))
     # By the sum of all columns, what beats a row comes before it, and what beats many comes early. Ties go by the
@@ -81,6 +84,35 @@ def front_rows(keys: Rows) -> Places:
                 break
         left, order = left.compress(unbeaten, axis=1), order[unbeaten]
     return np.array(sorted(kept), dtype=np.int64)
+
+
+# So few rows are compared each with each: less than to sort them.
+PAIRED_ROWS = 64
+LISTED_ROWS = 4  # and so few one by one: less than to make arrays of them
+
+
+def _front_of_pairs(keys: Rows) -> Places:
+    """Return the places of the front of few rows, as `front_rows` does."""
+    if len(keys) <= LISTED_ROWS:
+        rows = keys.tolist()
+        kept = [j for j, row in enumerate(rows) if not _is_beaten(row, j, rows)]
+        return np.array(kept, dtype=np.int64)
+    # [i, j]: row j is lower than row i in some column, so that i does not beat it.
+    lower = np.zeros((len(keys), len(keys)), dtype=bool)
+    for column in keys.T:
+        lower |= column < column[:, None]
+    first = np.tri(len(keys), dtype=bool).T  # of equal rows; a row does not beat itself
+    np.fill_diagonal(lower, True)
+    beaten: Flags = ~lower & (lower.T | first)
+    return np.flatnonzero(~beaten.any(axis=0))
+
+
+def _is_beaten(row: list[float], place: int, rows: list[list[float]]) -> bool:
+    """Tell whether another row beats one, or matches it and comes first."""
+    for i, other in enumerate(rows):
+        if i != place and not any(map(lt, row, other)) and (i < place or any(map(lt, other, row))):
+            return True
+    return False
 
 
 # Rows that are compared with all others before those that they beat are taken out.

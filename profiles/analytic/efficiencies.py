@@ -14,8 +14,8 @@ from typing import Final
 from rlplan.calibration import WorkKind
 from rlplan.errors import MissingFactError, UnknownNameError
 from rlplan.estimate import Estimate, Source
-from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.kept_sheets import read_sheet
 from rlplan.files.limits import NonNegative
 
 FITS_FOLDER: Final = Path(__file__).parents[1] / "fits"
@@ -133,11 +133,11 @@ def load_efficiencies(architecture: str) -> Efficiencies:
     """
     if architecture not in architecture_names():
         raise UnknownNameError("architecture", architecture, architecture_names())
-    return read_yaml(Efficiencies, FITS_FOLDER / f"{architecture}.yaml")
+    return read_sheet(Efficiencies, FITS_FOLDER / f"{architecture}.yaml")
 
 
 # Returns what the controller's processes cost where no profile measured them.
-load_host_costs = cache(partial(read_yaml, HostCosts, FITS_FOLDER / f"{HOST_FILE}.yaml"))
+load_host_costs = cache(partial(read_sheet, HostCosts, FITS_FOLDER / f"{HOST_FILE}.yaml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,7 +149,7 @@ class SwitchCosts:
 
 
 # Returns what it takes to take a generation engine off its GPUs.
-load_switch_costs = cache(partial(read_yaml, SwitchCosts, FITS_FOLDER / f"{LENDING_FILE}.yaml"))
+load_switch_costs = cache(partial(read_sheet, SwitchCosts, FITS_FOLDER / f"{LENDING_FILE}.yaml"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +181,7 @@ class AgeCosts:
 
 
 # Returns what the age of samples costs.
-load_age_costs = cache(partial(read_yaml, AgeCosts, FITS_FOLDER / f"{AGES_FILE}.yaml"))
+load_age_costs = cache(partial(read_sheet, AgeCosts, FITS_FOLDER / f"{AGES_FILE}.yaml"))
 
 
 def unmeasured_call(num_bytes: float, kind: str, rule_seconds: float | None) -> Estimate:
@@ -253,4 +253,4 @@ class Spreads:
 
 
 # Returns the spreads between and within sites.
-load_spreads = cache(partial(read_yaml, Spreads, FITS_FOLDER / f"{CALIBRATION_FILE}.yaml"))
+load_spreads = cache(partial(read_sheet, Spreads, FITS_FOLDER / f"{CALIBRATION_FILE}.yaml"))

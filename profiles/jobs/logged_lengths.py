@@ -19,7 +19,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal
 
-from rlplan.files.decoding import read_yaml
+from rlplan.files.kept_sheets import read_sheet
 from rlplan.profiles.analytic.efficiencies import FITS_FOLDER, LENGTHS_FILE, Constant
 from rlplan.profiles.analytic.normal import normal_quantile, zero_between
 from rlplan.profiles.jobs.checks import JobPlace
@@ -70,7 +70,9 @@ class LengthSpreads:
 
 
 # Returns the spread of lengths where a job gives only their mean.
-load_length_spreads = cache(partial(read_yaml, LengthSpreads, FITS_FOLDER / f"{LENGTHS_FILE}.yaml"))
+load_length_spreads = cache(
+    partial(read_sheet, LengthSpreads, FITS_FOLDER / f"{LENGTHS_FILE}.yaml")
+)
 
 
 def with_logged_lengths(work: Workload, place: JobPlace) -> Workload:

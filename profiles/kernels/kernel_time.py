@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from rlplan.errors import UnknownNameError
-from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.kept_sheets import read_sheet
 from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
 from rlplan.models import Attention
 
@@ -234,7 +234,7 @@ def load_kernels(architecture: str) -> Kernels:
     known = sorted(path.stem for path in KERNELS_FOLDER.glob("*.yaml"))
     if architecture not in known:
         raise UnknownNameError("kernels", architecture, known)
-    return read_yaml(Kernels, KERNELS_FOLDER / f"{architecture}.yaml")
+    return read_sheet(Kernels, KERNELS_FOLDER / f"{architecture}.yaml")
 
 
 # How long a matrix product takes: waves of output tiles over the multiprocessors.
@@ -287,6 +287,23 @@ class GemmTime:
             (*(int(side) for side in name.split("x")), share)
             for name, share in kernels.tiles.items()
         ]
+        # By the peak rate: of each tile rows, columns, seconds for one of its depth, and its epilogue's.
+        self._timed: dict[float, list[tuple[float, float, float, float]]] = {}
+
+    def _timed_tiles(self, peak: float) -> list[tuple[float, float, float, float]]:
+        """Return rows, columns, seconds for each of its depth and seconds of its epilogue of every tile."""
+        if peak not in self._timed:
+            epilogue_seconds, units = self._kernels.epilogue_seconds, self._units
+            self._timed[peak] = [
+                (
+                    rows,
+                    columns,
+                    2 * (rows * columns) * units / (peak * share),
+                    epilogue_seconds * (rows * columns) / EPILOGUE_VALUES,
+                )
+                for rows, columns, share in self._tiles
+            ]
+        return self._timed[peak]
 
     def seconds(self, m: int, k: int, n: int, *, value_bytes: int, peak: float) -> float:
         """Return the seconds of an m x k times k x n product.
@@ -300,14 +317,14 @@ class GemmTime:
         exponent, step = kernels.overlap_exponent, kernels.depth_step
         best = math.inf
         depth = -(-k // step) * step
-        for rows, columns, share in self._tiles:
+        for rows, columns, seconds_per_depth, epilogue in self._timed_tiles(peak):
             tiles = -(-m // rows) * -(-n // columns)
-            area = rows * columns
-            seconds_per_depth = 2 * area * units / (peak * share)
-            epilogue = kernels.epilogue_seconds * area / EPILOGUE_VALUES
-            compute = self._waves_seconds(tiles / units, depth * seconds_per_depth + epilogue)
-            if compute < best:
-                best = min(best, overlapped(compute, memory, exponent))
+            each = depth * seconds_per_depth + epilogue
+            # No waves take less than all tiles one after another on all units: most need no closer look.
+            if tiles / units * each < best:
+                compute = self._waves_seconds(tiles / units, each)
+                if compute < best:
+                    best = min(best, overlapped(compute, memory, exponent))
             for parts in SPLITS:
                 moved = memory + parts * partial_sums + kernels.split_seconds
                 if tiles * parts > MOST_SPLIT_WAVES * units or moved >= best:

@@ -11,13 +11,14 @@ import stat
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_type_hints
-
-import yaml
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 from rlplan.errors import FileError, nearest_name, unreadable
+
+if TYPE_CHECKING:
+    import yaml
+    from pydantic import ConfigDict, TypeAdapter
+    from pydantic_core import ErrorDetails
 
 # Far more than any file that people or frameworks write for a command to read whole: the logs of ten
 # thousand steps or the measurements of a million tasks are below it.
@@ -120,12 +121,14 @@ _OF_JOBS = re.compile(rb"\b(?:workload|job)[\"']?\s*:")
 # Of a file whose ending says nothing, what is looked at: a script's command stands at its end, a job's keys from its begin on.
 _LOOKED_AT_BYTES = 2**16
 
-STRICT = ConfigDict(extra="forbid", strict=False, allow_inf_nan=False)
+STRICT: "ConfigDict" = {"extra": "forbid", "strict": False, "allow_inf_nan": False}
 
 
 @cache
-def adapter(kind: Any) -> TypeAdapter[Any]:
+def adapter(kind: Any) -> "TypeAdapter[Any]":
     """Return the reader of a type, built once; unknown keys are refused at every level."""
+    from pydantic import TypeAdapter
+
     _forbid_unknown_keys(kind, set())
     return TypeAdapter(kind)
 
@@ -149,6 +152,8 @@ def decode(kind: type[T], data: Any, file: str) -> T:
     Raises:
         FileError: A key is unknown or missing, or a value is not allowed; `file` is named in it.
     """
+    from pydantic import ValidationError
+
     try:
         value: T = adapter(cast("Hashable", kind)).validate_python(data)
     except ValidationError as error:
@@ -192,9 +197,11 @@ def load_yaml(path: Path) -> Any:
     Raises:
         FileError: The file is missing or is no YAML.
     """
+    import yaml
+
     try:
         text = read_text(path, most_bytes=LARGEST_YAML_BYTES)
-        return yaml.load(text, Loader=_LOADER)  # noqa: S506, safe ones
+        return yaml.load(text, Loader=_loader())  # noqa: S506, safe ones
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -224,36 +231,41 @@ def is_own_file(path: Path) -> bool:
     return not text.startswith(b"#!") and _OF_JOBS.search(text) is not None
 
 
-class _Strict(yaml.constructor.SafeConstructor):
-    """Construct values as `safe_load` does, but refuse a key that comes twice."""
+@cache
+def _loader() -> "type[yaml.SafeLoader | yaml.CSafeLoader]":
+    """Return the class that reads YAML: with libyaml's parser where there is one, in a quarter of the time."""
+    import yaml
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if key.value in seen:
-                    problem = f"the key {key.value!r} comes twice"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(key.value)
-        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
+    class Strict(yaml.constructor.SafeConstructor):
+        """Construct values as `safe_load` does, but refuse a key that comes twice."""
 
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                    if key.value in seen:
+                        problem = f"the key {key.value!r} comes twice"
+                        raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                    seen.add(key.value)
+            mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+            return mapping
 
-class _Loader(_Strict, yaml.SafeLoader):
-    """Read YAML with what every PyYAML has."""
+    if not yaml.__with_libyaml__:
 
+        class Loader(Strict, yaml.SafeLoader):
+            """Read YAML with what every PyYAML has."""
 
-_LOADER: type[yaml.SafeLoader | yaml.CSafeLoader] = _Loader
-if yaml.__with_libyaml__:
+        return Loader
+
     # The composer is Python's: that of libyaml ends the process where collections nest too deeply.
-    class _QuickLoader(_Strict, yaml.composer.Composer, yaml.CSafeLoader):
-        """Read YAML with libyaml's parser, in a quarter of the time."""
+    class QuickLoader(Strict, yaml.composer.Composer, yaml.CSafeLoader):
+        """Read YAML with libyaml's parser."""
 
         def __init__(self, stream: str) -> None:
             yaml.CSafeLoader.__init__(self, stream)
             yaml.composer.Composer.__init__(self)
 
-    _LOADER = _QuickLoader
+    return QuickLoader
 
 
 def check_version(data: object, version: int, file: str, what: str) -> None:
@@ -277,7 +289,7 @@ def check_version(data: object, version: int, file: str, what: str) -> None:
 
 
 def _as_file_error(
-    kind: type[Any], data: object, file: str, errors: list[ErrorDetails]
+    kind: type[Any], data: object, file: str, errors: "list[ErrorDetails]"
 ) -> FileError:
     """Turn the error that lies deepest into our message; alternatives of a union lie less deep."""
     error = max(errors, key=lambda item: (_rank(item), len(item["loc"]), item["type"] in _UNKNOWN))
@@ -341,13 +353,13 @@ def _shown(value: Any) -> str | int | float | bool:
     return names.get(type(value), type(value).__name__)
 
 
-def _rank(error: ErrorDetails) -> int:
+def _rank(error: "ErrorDetails") -> int:
     """Prefer errors of content over `this alternative of a union has another shape`."""
     shapes = ("dataclass_type", "int_type", "float_type", "string_type", "dict_type")
     return 0 if error["type"] in shapes else 1
 
 
-def _keys_of(error: ErrorDetails, data: object) -> tuple[int | str, ...]:
+def _keys_of(error: "ErrorDetails", data: object) -> tuple[int | str, ...]:
     """Return the keys of the file that lead to an error, without what a location says of types.
 
     Between keys, a location names types and alternatives of unions (`int`, `ModelArchitecture`,

@@ -13,10 +13,17 @@ class FrozenDict(dict[K, V]):
     It is a `dict`, so JSON, YAML and dataclass encoders take it as it is.
     """
 
-    __slots__ = ()
+    __slots__ = ("_hash",)
+    _hash: int
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
+        try:
+            return self._hash
+        except (
+            AttributeError
+        ):  # worked out once: jobs, which hold several, are looked up all the time
+            self._hash = hash(frozenset(self.items()))
+            return self._hash
 
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise TypeError("this mapping is frozen; build a new one with `with_item`")

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rlplan.errors import FileError
 
 # Of a line that holds a whole layout.
@@ -127,6 +125,8 @@ def to_yaml(value: Any, *, flat: bool = False) -> str:
     Args:
         flat: Whether lists and mappings of single values stand on one line.
     """
+    import yaml
+
     text: str = yaml.safe_dump(
         plain(value),
         sort_keys=False,

@@ -57,8 +57,13 @@ def refusals(plan: Plan | PlanDraft, job: Job, engines: Engines | None = None) -
         engines: Sheets by name; None leaves out the rules that need them.
     """
     contexts = contexts_of(plan, job, engines)
+    # Many rules look at few kinds of parts.
+    parts = {
+        kind: tuple(each for each in contexts if isinstance(each, kind))
+        for kind in {each.looks_at for each in RULES}
+    }
     for each in RULES:
-        yield from each.refusals(contexts)
+        yield from each.refusals(parts[each.looks_at])
 
 
 def check_plan(plan: Plan, engines: Engines | None = None, file: str = "plan") -> None:

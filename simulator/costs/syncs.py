@@ -231,6 +231,7 @@ def _loading_seconds(method: SyncMethod, case: SyncCase) -> float:
 ADAPTER_TENSORS = 14
 
 
+@lru_cache(maxsize=1024)
 def volume_of(transition: PlacedTransition) -> TransitionVolume:
     """Return what a transition moves and keeps, in bytes per GPU."""
     train, generate = transition.train.layout, transition.generate.layout

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from rlplan.algorithms import load_algorithm
 from rlplan.calibration import WORK_KINDS, Calibration, Factor
@@ -251,6 +252,7 @@ def _gaps(busy: Sequence[Interval], window: IterationSpan) -> list[Interval]:
     return [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True) if end > start]
 
 
+@lru_cache(maxsize=32)  # plans that are compared are of few jobs
 def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
     """Return one sentence for each group of nodes, borrowed architecture, guessed spread or rule and site's factor."""
     found = (

@@ -7,6 +7,7 @@ upper bound then, exact elsewhere.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -299,8 +300,18 @@ def memory_fraction_left(
     return hundredths(float(_room(placed, generate).fraction_left(generate.engine, usable)))
 
 
+_rooms: WeakKeyDictionary[PlacedPlan, dict[PlacedTask, Room]] = WeakKeyDictionary()
+
+
 def _room(placed: PlacedPlan, generate: PlacedTask) -> Room:
-    """Return what lies on a GPU of the generating pool while its engine generates."""
+    """Return what lies on a GPU of the generating pool while its engine generates; memory and time both ask for it."""
+    known = _rooms.setdefault(placed, {})
+    if generate not in known:
+        known[generate] = _found_room(placed, generate)
+    return known[generate]
+
+
+def _found_room(placed: PlacedPlan, generate: PlacedTask) -> Room:
     beside = placed.tasks_on(placed.plan.pool(generate.layout.pool))
     others = staying(map(task_memory, beside)) | _beside_terms(generate)
     started = sum(size for term, size in others.items() if term.endswith(WEIGHTS))

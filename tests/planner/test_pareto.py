@@ -37,9 +37,11 @@ def test_points_of_other_groups_beat_nothing():
     assert front_of_groups(keys, np.array([0, 0, 1, 1])).tolist() == [0, 3]
 
 
+@pytest.mark.parametrize("rows", [2, 3, 4, 5, 40, 64, 65, 1500])
 @pytest.mark.parametrize("columns", range(1, 6))
-def test_the_front_of_many_rows_with_equal_ones_is_what_one_by_one_stays(columns):
-    keys = np.random.default_rng(columns).integers(0, 3 + 2 * columns, size=(1500, columns))
+def test_the_front_of_rows_with_equal_ones_is_what_one_by_one_stays(columns, rows):
+    """By whichever of the ways to compare few rows and many."""
+    keys = np.random.default_rng(columns).integers(0, 3 + 2 * columns, size=(rows, columns))
     keys = keys[:, :1] // 2 + keys  # most are beaten by a few
     stays = []
     for place, row in enumerate(keys):

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from rlplan.files.decoding import decode, load_yaml
 from rlplan.files.frozen import FrozenDict
+from rlplan.files.kept_sheets import kept
 from rlplan.job import Role
 from rlplan.plan import Recompute
 from rlplan.planner.configs.frameworks import check_parts
@@ -508,7 +509,12 @@ def load_config_sheet(name: str) -> ConfigSheet:
     """
     check_parts(name, "keys")
     path = data_files("keys")[name]
-    return decode(ConfigSheet, _keys_of(path), str(path))
+
+    def read() -> tuple[ConfigSheet, list[Path]]:
+        files: list[Path] = []
+        return decode(ConfigSheet, _keys_of(path, files), str(path)), files
+
+    return kept(ConfigSheet, path, read)
 
 
 def is_library(name: str) -> bool:
@@ -516,15 +522,19 @@ def is_library(name: str) -> bool:
     return bool(load_config_sheet(name).launch.starts)
 
 
-def _keys_of(path: Path) -> Any:  # noqa: ANN401 -- as a file has it; `decode` refuses what is no sheet
+def _keys_of(path: Path, files: list[Path]) -> Any:  # noqa: ANN401 -- as a file has it; `decode` refuses what is no sheet
     """Return what a sheet of keys holds: what it says, over all that the framework's has which it was forked from.
 
     Of a section that both have, what the fork says counts, key by key; null takes a key away.
+
+    Args:
+        files: Gets the files of both.
     """
+    files.append(path)
     data = load_yaml(path)
     if not isinstance(data, dict) or FORK_KEY not in data:
         return data
-    base = _keys_of(data_files("keys")[data.pop(FORK_KEY)])
+    base = _keys_of(data_files("keys")[data.pop(FORK_KEY)], files)
     merged = dict(base)
     for key, value in data.items():
         both = isinstance(value, dict) and isinstance(base.get(key), dict)

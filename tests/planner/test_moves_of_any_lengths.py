@@ -1,0 +1,73 @@
+"""Weights move alike whatever a job's lengths are, unless a framework's host works on the batch meanwhile."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import NO_SPECS, DynamicSampling, Engines
+from rlplan.models import Adapter
+from rlplan.planner.exact.generations import WeightMoves, of_any_lengths
+from rlplan.planner.exact.space import Space
+from rlplan.profiles.facts import load_facts
+from rlplan.workload import Uniform, Workload
+from tests.planner.test_shared_tables import JOB
+
+LENGTHS = Workload(
+    prompts=16, samples_per_prompt=4, prompt_tokens=512, response_tokens=Uniform(low=8, high=3000)
+)
+NODE = replace(JOB.cluster[0], nodes=2)
+JOBS = {
+    "megatron": JOB,
+    "several nodes": replace(JOB, cluster=(NODE,)),
+    "fsdp": replace(JOB, engines=Engines(train="fsdp2", generate="vllm")),
+    "adapters": replace(JOB, adapters=FrozenDict(actor=Adapter())),
+    "quantised": replace(JOB, rollout_precision="fp8"),
+    "sampled again": replace(
+        JOB, algorithm="dapo", dynamic_sampling=DynamicSampling(expected_rounds=1.7)
+    ),
+}
+
+
+def all_moves(space, sites, options):
+    """Yield what every transition on one pool takes and holds, and the seconds of syncs between two, in a space of layouts."""
+    ways = WeightMoves(space)
+    for site in sites:
+        layouts, _ = space.generation_layouts(site)
+        shardings = {each.sharding for each in options.role_options("actor", site)}
+        for layout in layouts:
+            for sharding in sorted(shardings - {None}):
+                for each in ways.bringing(sharding, layout, site):
+                    yield each.priced()
+                yield ways.trained_bytes(sharding, site)
+            yield ways.sync_seconds(layout, site, site)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_transitions_take_and_hold_the_same_at_any_lengths(name):
+    job = replace(JOBS[name], workload=LENGTHS)
+    facts = load_facts(job)
+    space = Space(job, facts, {}, "throughput", NO_SPECS)
+    own, sites = space.options.space, [space.site(each) for each in space.shares]
+    shared = of_any_lengths(own)
+    assert shared.job.workload != own.job.workload
+    found = list(all_moves(own, sites, space.options))
+    assert len(found) > 20
+    assert list(all_moves(shared, sites, space.options)) == found
+
+
+@pytest.mark.parametrize("framework", ["verl", "openrlhf"])
+def test_a_framework_whose_host_works_on_the_batch_keeps_its_lengths(framework):
+    job = replace(JOB, framework=framework)
+    space = Space(job, load_facts(job), {}, "throughput", NO_SPECS)
+    assert of_any_lengths(space.options.space) is space.options.space
+
+
+def test_jobs_that_differ_in_their_lengths_share_what_moves_take():
+    facts = load_facts(JOB)
+    one, other, another = (
+        Space(job, facts, {}, "throughput", NO_SPECS).generations.ways
+        for job in (JOB, replace(JOB, workload=LENGTHS), replace(JOB, cluster=(NODE,)))
+    )
+    assert one is other
+    assert one is not another
