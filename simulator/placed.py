@@ -177,6 +177,7 @@ COLUMNS: Final = tuple(item.name for item in _SEARCHED)
 OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
 # Columns that decide a rank's share of a layer's weights and tokens (`shard_of`).
 SHARD_COLUMNS: Final = ("tp", "cp", "ep", "expert_tp")
+LARGEST_KEY: Final = int(np.iinfo(np.int64).max)
 
 
 class LayoutColumns:
@@ -572,6 +573,21 @@ Question = tuple[Numbers, Task, str, Site, Job, Facts]
 _ANSWERS: LeastRecentlyUsed[Question, Mapping[tuple[int, ...], Floats]] = LeastRecentlyUsed(256)
 
 
+def row_keys(columns: Sequence[Ints], rows: int) -> Ints:
+    """Return a whole number for each row, the same for those that are alike in all columns, and for no others. Shape (rows,).
+
+    Digits of one number, as far as they fit into 64 bits; beyond that, places among the numbers that there are stand for them.
+    """
+    key, size = np.zeros(rows, dtype=np.int64), 1
+    for column in columns:
+        digit, width = column, int(column.max()) + 1
+        if size * width > LARGEST_KEY:
+            key, digit = (np.unique(each, return_inverse=True)[1] for each in (key, column))
+            size, width = int(key.max()) + 1, int(digit.max()) + 1
+        key, size = key * width + digit, size * width
+    return key
+
+
 class PlacedTasks:
     """Hold one task in many layouts of one engine on one site.
 
@@ -637,10 +653,7 @@ class PlacedTasks:
     def _groups(self, names: tuple[str, ...]) -> tuple[Ints, Ints]:
         """Return the first row of each of the columns' values, and for each row the place of its own there."""
         if names not in self._grouped:
-            key = np.zeros(len(self), dtype=np.int64)
-            for name in names:
-                column = getattr(self.columns, name)
-                key = key * (int(column.max()) + 1) + column
+            key = row_keys([getattr(self.columns, name) for name in names], len(self))
             # Rows of one cut stand together: one of each run is sorted.
             heads = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
             _, first, inverse = np.unique(key[heads], return_index=True, return_inverse=True)
