@@ -236,7 +236,7 @@ def test_the_same_steps_are_read_from_other_columns():
     ("version", "sheet"),
     [
         ("v0.3.0", "nemo-rl-megatron-0.3"),
-        ("v0.4.0", "nemo-rl-megatron-0.5"),
+        ("v0.4.0", "nemo-rl-megatron-0.4"),
         ("v0.5.0", "nemo-rl-megatron-0.5"),
         ("v0.6.0", "nemo-rl-megatron-0.6"),
         ("v0.7.0", "nemo-rl-megatron"),
