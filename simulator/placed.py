@@ -33,6 +33,7 @@ from rlplan.models import (
 from rlplan.parts import CachedSequence
 from rlplan.parts.linear_attention import sharing
 from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
+from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan.rules.batches import rank_sequences
@@ -177,7 +178,6 @@ COLUMNS: Final = tuple(item.name for item in _SEARCHED)
 OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
 # Columns that decide a rank's share of a layer's weights and tokens (`shard_of`).
 SHARD_COLUMNS: Final = ("tp", "cp", "ep", "expert_tp")
-LARGEST_KEY: Final = int(np.iinfo(np.int64).max)
 
 
 class LayoutColumns:
@@ -571,21 +571,6 @@ Numbers = Callable[[PlacedTask], Sequence[float] | Floats]
 # Answers for a task's layouts by the columns that decide them, of the functions, tasks, engines and sites asked for last.
 Question = tuple[Numbers, Task, str, Site, Job, Facts]
 _ANSWERS: LeastRecentlyUsed[Question, Mapping[tuple[int, ...], Floats]] = LeastRecentlyUsed(256)
-
-
-def row_keys(columns: Sequence[Ints], rows: int) -> Ints:
-    """Return a whole number for each row, the same for those that are alike in all columns, and for no others. Shape (rows,).
-
-    Digits of one number, as far as they fit into 64 bits; beyond that, places among the numbers that there are stand for them.
-    """
-    key, size = np.zeros(rows, dtype=np.int64), 1
-    for column in columns:
-        digit, width = column, int(column.max()) + 1
-        if size * width > LARGEST_KEY:
-            key, digit = (np.unique(each, return_inverse=True)[1] for each in (key, column))
-            size, width = int(key.max()) + 1, int(digit.max()) + 1
-        key, size = key * width + digit, size * width
-    return key
 
 
 class PlacedTasks:

@@ -13,10 +13,11 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
+from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.task_memory import layout_memory
-from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of, row_keys, site_at
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of, site_at
 from rlplan.simulator.stages import task_cost, task_memory
 from rlplan.workload import Lognormal, Workload
 from tests.cases import draws
