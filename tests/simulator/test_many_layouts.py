@@ -12,8 +12,8 @@ from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
-from rlplan.profiles.catalog import load_model
 from rlplan.profiles.analytic.ordered import row_keys
+from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.task_memory import layout_memory
