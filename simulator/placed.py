@@ -33,6 +33,7 @@ from rlplan.models import (
 from rlplan.parts import CachedSequence
 from rlplan.parts.linear_attention import sharing
 from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
+from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan.rules.batches import rank_sequences
@@ -637,10 +638,7 @@ class PlacedTasks:
     def _groups(self, names: tuple[str, ...]) -> tuple[Ints, Ints]:
         """Return the first row of each of the columns' values, and for each row the place of its own there."""
         if names not in self._grouped:
-            key = np.zeros(len(self), dtype=np.int64)
-            for name in names:
-                column = getattr(self.columns, name)
-                key = key * (int(column.max()) + 1) + column
+            key = row_keys([getattr(self.columns, name) for name in names], len(self))
             # Rows of one cut stand together: one of each run is sorted.
             heads = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
             _, first, inverse = np.unique(key[heads], return_index=True, return_inverse=True)

@@ -1,16 +1,19 @@
-"""Distinct values and quantiles of arrays, as `numpy.unique` and `numpy.quantile` have them.
+"""Distinct values, rows and quantiles of arrays, as `numpy.unique` and `numpy.quantile` have them.
 
 Those two import numpy's masked arrays when they are first called, which takes a hundredth of a first search, and look at more than
 the few hundred numbers that a search asks of at a time are worth.
 """
 
 import math
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Number = TypeVar("Number", bound=np.generic)
+Ints = npt.NDArray[np.int64]
+LARGEST_KEY: Final = int(np.iinfo(np.int64).max)
 
 
 def distinct(values: npt.NDArray[Number]) -> npt.NDArray[Number]:
@@ -30,6 +33,22 @@ def distinct_rows(rows: npt.NDArray[Number]) -> npt.NDArray[Number]:
     is_first = np.ones(len(ordered), dtype=bool)
     is_first[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
     return ordered[is_first]
+
+
+def row_keys(columns: Sequence[Ints], rows: int) -> Ints:
+    """Return a whole number for each row, the same for those that are alike in all columns, and for no others. Shape (rows,).
+
+    Columns are whole numbers of at least 0: digits of one number, as far as they fit into 64 bits; beyond that, places among
+    the numbers that there are stand for them.
+    """
+    key, size = np.zeros(rows, dtype=np.int64), 1
+    for column in columns:
+        digit, width = column, int(column.max()) + 1
+        if size * width > LARGEST_KEY:
+            key, digit = (np.searchsorted(distinct(each), each) for each in (key, column))
+            size, width = int(key.max()) + 1, int(digit.max()) + 1
+        key, size = key * width + digit, size * width
+    return key
 
 
 def quantile_of(ordered: npt.NDArray[np.float64], share: float) -> float:

@@ -2,13 +2,17 @@ import random
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup
 from rlplan.plan import TaskPlan
+from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.costs.layouts import layout_seconds
@@ -101,3 +105,34 @@ def test_many_layouts_cost_what_each_costs_by_itself(engine, algorithm):
             assert sizes.row(row) == memory
             assert sizes.resident_bytes[row] == memory.resident_bytes
             assert sizes.transient_bytes[row] == memory.transient_bytes
+
+
+@given(
+    st.integers(1, 6).flatmap(
+        lambda columns: st.lists(
+            st.lists(
+                st.sampled_from([0, 1, 2, 3, 2**31, 2**32, 2**33, 2**40, 2**62]),
+                min_size=columns,
+                max_size=columns,
+            ),
+            min_size=1,
+            max_size=12,
+        )
+    )
+)
+def test_rows_have_one_key_where_they_are_alike_and_no_other_row_has_it(rows):
+    """Budgets of tokens and numbers of sequences are as large as a user writes them: their digits together wrap 64 bits."""
+    table = np.array(rows, dtype=np.int64)
+    keys = row_keys(list(table.T), len(rows)).tolist()
+    for one, key in zip(rows, keys, strict=True):
+        for other, its in zip(rows, keys, strict=True):
+            assert (key == its) == (one == other)
+
+
+def test_digits_that_wrap_are_told_apart():
+    """By digits alone one row is 2^32 (2^32 + 1), the other 2^32: alike in their last 64 bits."""
+    columns = [np.array([2**32, 0]), np.array([0, 2**32])]
+    wrapped = columns[0] * (2**32 + 1) + columns[1]
+    assert wrapped[0] == wrapped[1]
+    first, second = row_keys(columns, 2).tolist()
+    assert first != second

@@ -54,7 +54,12 @@ FRAMEWORKS = {
 # Versions of a framework that have a sheet of their own where a trainer has it: its ending, and how their names begin.
 OLDER = {
     "verl": (("0.2", ("0.1", "0.2", "0.3")), ("0.6", ("0.4", "0.5", "0.6"))),
-    "nemo-rl": (("0.3", ("0.2", "0.3")), ("0.5", ("0.4", "0.5")), ("0.6", ("0.6",))),
+    "nemo-rl": (
+        ("0.3", ("0.2", "0.3")),
+        ("0.4", ("0.4",)),
+        ("0.5", ("0.5",)),
+        ("0.6", ("0.6",)),
+    ),
     "skyrl": (("0.0", ("train-0.",)), ("0.2", ("0.1", "0.2"))),
 }
 WHOLE = ("gpus", "prompts", "samples_per_prompt")

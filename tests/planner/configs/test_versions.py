@@ -190,7 +190,8 @@ def test_steps_are_those_of_the_version(number, framework):
     [
         ("0.7", "nemo-rl-megatron", "vllm-0.15-ray"),
         ("0.6", "nemo-rl-megatron-0.6", "vllm-0.15-ray"),
-        ("0.4", "nemo-rl-megatron-0.5", "vllm-0.11"),
+        ("0.5", "nemo-rl-megatron-0.5", "vllm-0.11"),
+        ("0.4", "nemo-rl-megatron-0.4", "vllm-0.10"),
         ("0.3", "nemo-rl-megatron-0.3", "vllm-0.8"),
     ],
 )
