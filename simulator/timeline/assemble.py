@@ -327,10 +327,12 @@ def _figures(job: Job, group: NodeGroup, facts: Facts) -> Iterator[str]:
 def _of_dispatchers(job: Job) -> Iterator[str]:
     """Yield which dispatcher takes the place of one that a job names, over a network on which that does not run."""
     for role, options in (job.trainers or {}).items():
-        for group in job.cluster if options.dispatcher is not None else ():
-            other = DISPATCHERS.load(options.dispatcher).instead.get(group.network or "")
+        if (named := options.dispatcher) is None:
+            continue
+        for group in job.cluster:
+            other = DISPATCHERS.load(named).instead.get(group.network or "")
             if other is not None and group.nodes > 1:
-                yield f"the {role}'s tokens go to experts by {other}: {options.dispatcher} does not run over {group.network}"
+                yield f"the {role}'s tokens go to experts by {other}: {named} does not run over {group.network}"
 
 
 def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
