@@ -43,6 +43,7 @@ class HostUse:
         engine_bytes: The same of the engine's process on each GPU, where the engine runs in a separate process.
         processes_by_role: Whether each role on a GPU has a separate trainer process.
         keeps_engine_weights: Whether a sleeping engine's weights lie in host memory until it wakes.
+        keeps_actor_weights: Whether the actor's weights have a copy there at all times, besides what a plan off-loads.
         pinned_factor: Size of pinned blocks over the bytes that they hold.
         loads: Who reads a model whole before it is sharded: the `first` rank of a node, every rank where embedding
             and head are `tied` and else the first, every rank unless it is `sharded` fully, or `none`.
@@ -54,6 +55,7 @@ class HostUse:
     engine_bytes: NonNegativeInt = 0
     processes_by_role: bool = False
     keeps_engine_weights: bool = False
+    keeps_actor_weights: bool = False
     pinned_factor: Positive = 1.0
     loads: Literal["none", "first", "tied", "sharded"] = "none"
     loaded_bytes: NonNegativeInt = 0

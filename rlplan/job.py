@@ -472,11 +472,14 @@ class TrainerOptions:
             keeps a master copy. None takes the engine's own.
         gradients: Format in which gradients are accumulated and reduced, as Megatron does in that of its products
             (`grad_reduce_in_fp32` off) where its optimizer reads them so; None takes that which goes with the weights.
+        waiting_gradients: Format in which whole gradients lie on the GPU until the last micro-batch of an update reduces
+            them, where those before it reduce none (`no_sync` of FSDP); None reduces sharded ones after each micro-batch.
         logits: Name of a way in the engine's sheet (`memory.logit_ways`) in which log-probabilities and
             entropies are made; None takes the framework's or engine's usual one.
         logit_chunk_tokens: Tokens whose logits that way works on at a time; None takes the sheet's.
-        optimizer: Optimizer states of every parameter: Adam's two moments in the format of `weights`, or the moments and
-            the rounding error of the weights (Kahan summation), all in bf16.
+        optimizer: Optimizer states of every parameter: Adam's two moments in the format of `weights`; or the moments and
+            the rounding error of the weights (Kahan summation), all in bf16; or the moments and a master copy, or what it
+            has beyond weights in bf16 (`rlplan.models`).
         offloads: States that leave the GPUs where a plan off-loads the model; None takes the framework's.
         host_optimizer: Share of the parameters whose optimizer states stay in host memory, and are updated there.
         host_states: Whether weights, gradients and optimizer states all stay in host memory, and layers are copied to the
@@ -506,6 +509,7 @@ class TrainerOptions:
 
     weights: TrainingPrecision | None = None
     gradients: TrainingPrecision | None = None
+    waiting_gradients: TrainingPrecision | None = None
     logits: str | None = None
     logit_chunk_tokens: AtLeastOne | None = None
     optimizer: OptimizerKind = "adam"

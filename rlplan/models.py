@@ -115,9 +115,19 @@ ALONE: dict[TrainingPrecision, PrecisionPlan] = {
 }
 
 # Optimizers by what they keep. `kahan-bf16`: both of Adam's moments and what rounding takes off every step, all in bf16
-# whatever the weights' format (torchdistX, AnyPrecisionAdamW with Kahan summation).
-OptimizerKind = Literal["adam", "kahan-bf16"]
-KAHAN_BYTES = 6
+# whatever the weights' format (torchdistX, AnyPrecisionAdamW with Kahan summation). `masters` and `remainders` are of
+# Transformer Engine's FusedAdam (pytorch/optimizers/fused_adam.py): a master copy in fp32 of its own, or the low 16 bits of one
+# whose high 16 bits are weights in bf16 (`store_param_remainders`), and both moments in fp32 or, by the ending, in bf16.
+OptimizerKind = Literal[
+    "adam", "kahan-bf16", "masters", "masters-bf16", "remainders", "remainders-bf16"
+]
+KEPT_BYTES: dict[OptimizerKind, int] = {
+    "kahan-bf16": 6,
+    "masters": 12,
+    "masters-bf16": 8,
+    "remainders": 10,
+    "remainders-bf16": 6,
+}
 
 # Bytes of scales for each narrow weight: one in fp32 for a block of 128 x 128 (DeepSeek-AI 2024,
 # arXiv:2412.19437, section 3.3.2), or one of 8 bits for every 32 (OCP Microscaling Formats v1.0, table 1). NVFP4 has one of

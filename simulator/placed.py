@@ -21,7 +21,7 @@ from rlplan.job import Job, NodeGroup, TrainerOptions
 from rlplan.layout import ModelCut
 from rlplan.models import (
     ALONE,
-    KAHAN_BYTES,
+    KEPT_BYTES,
     PRECISIONS,
     WIDE,
     Adapter,
@@ -354,15 +354,13 @@ class PlacedTask:
             kept = PRECISIONS["fp32"] if self.engine.memory.fp32_weights else self.formats
         if self.options.gradients is not None:
             kept = replace(kept, gradient_bytes=self.gradient_bytes)
-        if self.options.optimizer == "kahan-bf16":
-            return replace(kept, optimizer_bytes=KAHAN_BYTES + kept.master_bytes)
+        if (states := KEPT_BYTES.get(self.options.optimizer)) is not None:
+            return replace(kept, optimizer_bytes=states + kept.master_bytes)
         return kept
 
     @property
     def casts_weights(self) -> bool:
         """Tell whether weights are kept in another format than that in which products read them."""
-        if self.options.weights is None:
-            return self.engine.memory.fp32_weights
         return self.stored.weight_bytes != self.formats.weight_bytes
 
     @property

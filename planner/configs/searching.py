@@ -424,7 +424,8 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
     usual = family(named) in {"", "vllm"}
     engines = Engines(train=trainer.engine, generate=None if usual else named)
     trained = {
-        role: replace(each, adapters_apart=False) for role, each in (job.trainers or {}).items()
+        role: replace(each, adapters_apart=False, waiting_gradients=None)
+        for role, each in (job.trainers or {}).items()
     }
     other = replace(
         job,

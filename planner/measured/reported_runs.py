@@ -15,15 +15,23 @@ from rlplan.planner.configs.importing import ImportOptions
 from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import FitCase, FitRow, Said
+from rlplan.simulator.memory.task_memory import COMMUNICATORS, CONTEXT, FRAGMENTATION
+from rlplan.simulator.placed import PlacedPlan
+from rlplan.simulator.timeline.pool_memory import BESIDE, memory_moments
 from rlplan.units import GB, GIB
 
 ABOUT = "about.yaml"
 PLAN = "plan"
 NEEDED = ("case", "framework", "file", "arguments", "outcome")
 TEXTS = (*NEEDED, "group", "trust", "stage", "version", "source", "assumed", "if_wrong")
-SIZES = {"peak_gib": ("peak_bytes", GIB), "host_gb": ("host_memory_bytes", GB)}
+SIZES = {
+    "peak_gib": ("peak_bytes", GIB),
+    "trainer_gib": ("trainer_bytes", GIB),
+    "host_gb": ("host_memory_bytes", GB),
+}
 COLUMNS = (*TEXTS, *SIZES)
 UNGROUPED = "collected"
+NOT_ALLOCATED = frozenset({COMMUNICATORS, CONTEXT, FRAGMENTATION, BESIDE})
 # Options of a case's arguments, and the options of an import that they are; the rest are words of the framework.
 NUMBERS = {"--mean-response": "mean_response", "--mean-prompt": "mean_prompt"}
 NAMES = {"--gpu": "gpu", "--as": "taken_as", "--framework-version": "version"}
@@ -110,7 +118,24 @@ def checked_row(case: FitCase, folder: Path) -> FitRow:
         said=_said(checked.verdict),
         forecast_bytes=fullest.gpu_peak_bytes,
         capacity_bytes=fullest.capacity_bytes,
+        trainer_bytes=_trainer_bytes(checked) if case.trainer_bytes else None,
         during="" if first is None else first.during,
+    )
+
+
+def _trainer_bytes(checked: Checked) -> int:
+    """Return the most that trainers allocate on a GPU while they train or score, as PyTorch's allocator counts it.
+
+    Neither CUDA's context nor communicators are among that, nor blocks that lie idle, nor what an engine keeps.
+    """
+    assert checked.plan is not None
+    placed = PlacedPlan(checked.plan, load_facts(checked.plan.job))
+    return max(
+        sum(size for term, size in terms.items() if term not in NOT_ALLOCATED)
+        for pool in placed.plan.pools
+        for task in placed.tasks_on(pool)
+        if task.task.kind in {"train", "infer"}
+        for terms in (memory_moments(placed, pool)[task.task.name],)
     )
 
 

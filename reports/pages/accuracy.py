@@ -32,6 +32,7 @@ from rlplan.reports.tables.accuracy import (
     errors_table,
     fit_table,
     fit_totals_table,
+    fit_trainers_table,
     miss_table,
     skipped_table,
     totals_by_group,
@@ -328,6 +329,10 @@ WORDS = {
     "configurations is shown, and counts for nothing.",
 }
 NO_CAUSE = "not known"
+ALLOCATED = (
+    "Most bytes that PyTorch had allocated in a trainer's process which is no engine's too (`actor/perf/max_memory_allocated_gb` of "
+    "verl's logs since 0.7), beside what is forecast of them: without CUDA's context, communicators and idle blocks."
+)
 HEAD = (
     "Made by `{command}`. Each row is a configuration of a public report with its outcome, read as `rlplan check` "
     "reads it. Right is `fits` where it ran, and `does not fit` where it ran out; seen is a report of memory that ran "
@@ -365,6 +370,9 @@ def write_fit_page(folder: Path, rows: Sequence[FitRow], note: str, command: str
         if found:
             words = [WORDS[group], ""] if group in WORDS else []
             lines += [f"## {title}", "", *words, *markdown_lines(fit_table(found)), ""]
+    trainers = fit_trainers_table(rows)
+    if trainers.rows:
+        lines += ["## What trainers allocate", "", ALLOCATED, "", *markdown_lines(trainers), ""]
     lines += ["## Sources", "", *markdown_lines(_sources([row.case for row in rows])), ""]
     path = folder / RUNS_PAGE
     write_text(path, "\n".join(lines).rstrip() + "\n")

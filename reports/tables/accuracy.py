@@ -172,6 +172,7 @@ GROUPS = {
     "shown": "Rows that were shown",
     "collected": "Rows that were collected",
     "later": "Rows that came later",
+    "newer": "Rows of autumn 2026",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }
@@ -232,6 +233,25 @@ def fit_table(rows: Sequence[FitRow]) -> Table:
         ),
         rows=tuple(_row(row) for row in rows),
     )  # fmt: skip
+
+
+def fit_trainers_table(rows: Sequence[FitRow]) -> Table:
+    """Return what trainers allocated and what is forecast of it, one row a case that has it."""
+    return Table(
+        columns=columns("Case", "#Measured", "#Forecast", "#Error"),
+        rows=tuple(
+            (
+                row.case.label,
+                show_bytes(row.case.trainer_bytes),
+                show_bytes(row.trainer_bytes),
+                signed_percent(row.trainer_error),
+            )
+            for row in rows
+            if row.case.trainer_bytes is not None
+            and row.trainer_bytes is not None
+            and row.trainer_error is not None
+        ),
+    )
 
 
 def _row(row: FitRow) -> tuple[str, ...]:

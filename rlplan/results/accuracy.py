@@ -368,12 +368,12 @@ class SystemsComparison:
 
 
 Outcome = Literal["runs", "oom"]
-Group = Literal["shown", "collected", "later", "host", "bug"]
+Group = Literal["shown", "collected", "later", "newer", "host", "bug"]
 Said = Literal["fits", "may not fit", "does not fit", "no answer"]
 Score = Literal["right", "may", "wrong"]
 
 # What of the groups counts: those whose outcome is the GPUs', and the configuration's.
-COUNTED: tuple[Group, ...] = ("shown", "collected", "later")
+COUNTED: tuple[Group, ...] = ("shown", "collected", "later", "newer")
 RIGHT: dict[Outcome, Said] = {"runs": "fits", "oom": "does not fit"}
 
 
@@ -387,8 +387,10 @@ class FitCase:
         arguments: What `rlplan check` is told beside the file.
         outcome: Whether it ran or ran out of memory; of the host's memory in group `host`.
         peak_bytes: Of a GPU, where the report has it.
+        trainer_bytes: Most that the trainer's process had allocated, as PyTorch counts it, where it is no engine's process too.
         host_memory_bytes: Of a node, where the outcome is the host's.
-        group: `shown` and `collected` were gathered one after the other; `bug` is caused by a fault of one version.
+        group: `shown`, `collected`, `later` and `newer` were gathered one after the other; `bug` is caused by a fault of one
+            version.
         trust: How complete the report is: high, medium or low; empty where nobody judged it.
         stage: When it ran out, in the report's words.
         version: Of framework and engine, as far as the report says it.
@@ -402,6 +404,7 @@ class FitCase:
     arguments: str
     outcome: Outcome
     peak_bytes: int | None
+    trainer_bytes: int | None = None
     host_memory_bytes: int | None
     group: Group
     trust: str
@@ -425,6 +428,7 @@ class FitRow:
     Attributes:
         forecast_bytes: Peak of the fullest GPU; of a node's host in group `host`.
         capacity_bytes: What there is.
+        trainer_bytes: Most that trainers allocate on a GPU while they train or score, where that was measured.
         during: When memory runs out first; empty where it does not.
         why: Why there is no answer.
     """
@@ -433,6 +437,7 @@ class FitRow:
     said: Said
     forecast_bytes: int | None = None
     capacity_bytes: int | None = None
+    trainer_bytes: int | None = None
     during: str = ""
     why: str = ""
 
@@ -449,6 +454,13 @@ class FitRow:
         if not self.case.peak_bytes or self.forecast_bytes is None:
             return None
         return (self.forecast_bytes - self.case.peak_bytes) / self.case.peak_bytes
+
+    @property
+    def trainer_error(self) -> float | None:
+        """Return (forecast - measured) / measured of what a trainer allocates; None where that was not measured."""
+        if not self.case.trainer_bytes or self.trainer_bytes is None:
+            return None
+        return (self.trainer_bytes - self.case.trainer_bytes) / self.case.trainer_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

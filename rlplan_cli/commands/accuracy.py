@@ -128,10 +128,19 @@ def _fit(tables: Sequence[Path], rows: Path | None, report: Path | None, *, as_j
 
 
 def _print_fit(rows: Sequence[FitRow]) -> None:
-    from rlplan.reports.tables.accuracy import GROUPS, fit_table, fit_totals_table, totals_by_group
+    from rlplan.reports.tables.accuracy import (
+        GROUPS,
+        fit_table,
+        fit_totals_table,
+        fit_trainers_table,
+        totals_by_group,
+    )
 
     for group, title in GROUPS.items():
         found = [row for row in rows if row.case.group == group]
         if found:
             print_table(title, fit_table(found))
+    trainers = fit_trainers_table(rows)
+    if trainers.rows:
+        print_table("What trainers allocate", trainers)
     print_table("What is said of reported runs", fit_totals_table(totals_by_group(rows)))

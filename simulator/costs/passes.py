@@ -575,12 +575,15 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
 
     ZeRO stages as Rajbhandari et al. 2020 (arXiv:1910.02054), section 7: 0 all-reduces gradients;
     1 reduce-scatters them and gathers the updated weights; from 2 on gradients are kept sharded, so
-    every micro-batch's are reduced; 3 also gathers the weights for each forward and each backward.
+    every micro-batch's are reduced unless whole ones wait for the last; 3 also gathers the weights for each forward and
+    each backward.
     """
     zero, count = table.columns.zero, batches.total_count
+    waits = table.any.options.waiting_gradients is not None
+    reduced = np.ones_like(count) if waits else count
     once = estimates_by(table, STATE_COLUMNS, gradient_exchange)
     parts = {
-        "gradient reduction": once[0] * np.where(zero > 1, count, 1),
+        "gradient reduction": once[0] * np.where(zero > 1, reduced, 1),
         "weight gathers": once[1] * np.where(zero == FULLY_SHARDED, 2 * count, 1),
     }
     if table.any.options.host_optimizer and not table.any.engine.keeps_gradients:
@@ -593,7 +596,7 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
         # (PyTorch 2.11, torch/distributed/fsdp/_fully_shard: _fsdp_param.py, all_gather_inputs; _fsdp_collectives.py, foreach_reduce).
         ways = np.where(zero == FULLY_SHARDED, 2 * count, count)
         parts[WEIGHTS_BACK] = estimates_by(table, STATE_COLUMNS, layers_from_host) * ways
-        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, gradients_to_host) * count
+        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, gradients_to_host) * reduced
     return parts
 
 

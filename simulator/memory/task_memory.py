@@ -148,6 +148,21 @@ class StageStates:
         )
         return np.where(reduces, held, 0)
 
+    def waiting(self, table: PlacedTasks) -> Ints:
+        """Return the bytes that whole gradients take more than their shards, while they wait for an update's last micro-batch.
+
+        FSDP2 adds them up in the format in which it reduces, FSDP 1 in that of its products (PyTorch 2.11,
+        torch/distributed/fsdp: _fully_shard/_fsdp_param.py, to_accumulated_grad_if_needed; _runtime_utils.py,
+        _post_backward_hook). Shards lie there from the reduction on, and are counted as gradients.
+        """
+        columns, said = table.columns, table.any.options.waiting_gradients
+        if said is None:
+            return np.zeros(len(table), dtype=np.int64)
+        whole_bytes = self.trained * ALONE[said].gradient_bytes
+        shards = self.stepped(table) * table.any.stored.gradient_bytes
+        waits = (columns.zero >= GRADIENTS_SHARDED) & (table.local > columns.micro_batch)
+        return np.where(waits, np.maximum(whole_bytes - shards, 0), 0)
+
     def unreduced_in_loss(self, table: PlacedTasks) -> Ints:
         """Return the bytes of whole gradients while the loss runs: of the head, which is reduced with its module."""
         ends = self.trained_ends if table.any.engine.memory.root_stays_whole else 0
@@ -306,7 +321,9 @@ def working_terms(
     loss = np.where(stage == columns.pp - 1, rows + logits, 0)
     in_layer, whole = np.zeros_like(layer), np.zeros_like(layer)
     if table.any.trains:
-        in_layer, whole = states.unreduced(table), states.unreduced_in_loss(table)
+        waiting = states.waiting(table)
+        in_layer = states.unreduced(table) + waiting
+        whole = states.unreduced_in_loss(table) + waiting
     in_loss = loss + whole > layer + in_layer
     passes = {
         GATHERED: states.gathered(table),

@@ -8,6 +8,7 @@ from functools import lru_cache
 from rlplan.algorithms import load_algorithm
 from rlplan.calibration import WORK_KINDS, Calibration, Factor
 from rlplan.dataflow import expected_rounds, unused_roles
+from rlplan.dispatchers import DISPATCHERS
 from rlplan.estimate import Estimate, Source, interval_seconds
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Service
@@ -258,6 +259,7 @@ def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
     found = (
         *_of_nodes(job, facts),
         *_of_kernels(job, facts),
+        *_of_dispatchers(job),
         *_of_lengths(job),
         *_of_rules(job, facts),
         *_of_environments(job),
@@ -322,6 +324,17 @@ def _figures(job: Job, group: NodeGroup, facts: Facts) -> Iterator[str]:
         yield f"{group.cpu_cores} CPU cores a node"
     if group.usd_per_gpu_hour is None:
         yield f"{sheet.usd_per_hour:g} USD per GPU and hour"
+
+
+def _of_dispatchers(job: Job) -> Iterator[str]:
+    """Yield which dispatcher takes the place of one that a job names, over a network on which that does not run."""
+    for role, options in (job.trainers or {}).items():
+        if (named := options.dispatcher) is None:
+            continue
+        for group in job.cluster:
+            other = DISPATCHERS.load(named).instead.get(group.network or "")
+            if other is not None and group.nodes > 1:
+                yield f"the {role}'s tokens go to experts by {other}: {named} does not run over {group.network}"
 
 
 def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:

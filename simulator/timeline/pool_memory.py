@@ -53,6 +53,7 @@ TRAINERS, ENGINES = "trainers' processes", "engines' processes"
 HOST_CACHE = "KV cache"
 SLEEPING = "weights of the sleeping engine"
 LOADING = "models that are being loaded"
+COPIED = "copy of the actor's weights"
 GRADIENT_BYTES = 4  # as an optimizer on the host steps with them
 
 
@@ -84,8 +85,13 @@ def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
         found[weights] = memory.transient.get(weights, 0)
     if placed.trains and layout.offload:
         names = {"optimizer": states, "weights": weights}
-        kept = (names[state] for state in placed.leaves if state in names)  # gradients are dropped
+        if "gradients" in placed.framework.unpinned:  # else they are dropped
+            names["gradients"] = f"{role} gradients"
+        kept = (names[state] for state in placed.leaves if state in names)
         found |= {name: memory.transient.get(name, 0) for name in kept}
+    if placed.trains and role == "actor" and placed.framework.host.keeps_actor_weights:
+        held = memory.resident.get(weights, 0) + memory.transient.get(weights, 0)
+        found[COPIED] = held
     stored = placed.stored
     if options.host_states:
         found[weights] = placed.kept_states(placed.state_ranks, stored.weight_bytes)

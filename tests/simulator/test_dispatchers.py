@@ -31,6 +31,7 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.model import layer_activation_bytes, layer_operators, recomputed_operators
 from rlplan.simulator.placed import PlacedTask, Site
+from rlplan.simulator.timeline.assemble import assumptions_of
 from tests.simulator.cost_jobs import PPO, facts_of, job_of
 
 MODEL = "qwen3-30b-a3b"
@@ -197,6 +198,26 @@ def test_rows_that_a_processor_posts_take_their_time_however_short_they_are():
 def test_deepep_over_efa_is_posted_by_processors(network, name):
     assert dispatcher_over("deepep", network) == DISPATCHERS.load(name)
     assert dispatcher_over("hybridep", network) == DISPATCHERS.load("hybridep")
+
+
+@pytest.mark.parametrize(
+    ("network", "nodes", "dispatcher", "said"),
+    [
+        ("efa", 2, "deepep", True),
+        ("efa", 2, "hybridep", False),
+        ("efa", 1, "deepep", False),
+        (None, 2, "deepep", False),
+    ],
+)
+def test_a_dispatcher_that_takes_the_place_of_another_is_named(network, nodes, dispatcher, said):
+    job = job_of(model=MODEL, nodes=nodes)
+    job = replace(
+        job,
+        cluster=tuple(replace(each, network=network) for each in job.cluster),
+        trainers=FrozenDict({"actor": TrainerOptions(dispatcher=dispatcher)}),
+    )
+    words = "the actor's tokens go to experts by deepep-efa: deepep does not run over efa"
+    assert (words in assumptions_of(job, facts_of(job))) == said
 
 
 def test_a_layer_over_efa_takes_what_posting_its_rows_takes():

@@ -6,6 +6,7 @@ import pytest
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostUse
+from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, TaskPlan
 from rlplan.profiles.catalog import load_model
@@ -117,3 +118,40 @@ def test_a_gpus_share_of_the_host_is_of_what_processes_may_take():
     job = replace(JOB, cluster=(group,))
     assert host_capacity_bytes(job, A100, HostUse(usable_fraction=0.75)) == 3 * 2**38 // 8
     assert host_capacity_bytes(JOB, A100, HostUse()) == 0
+
+
+def test_states_that_slime_pauses_have_gradients_among_them_and_the_actors_weights_a_copy():
+    """Qwen3-30B-A3B, TP 4, EP 8 on 8 GPUs, its optimizer on the host: what a trainer holds there, counted by hand.
+
+    An eighth of the experts is 3.62 billion parameters, a quarter of what is no expert 0.39 billion. Weights take 2
+    bytes of each, twice, and gradients 4; the optimizer, whose states two ranks share but for experts, 16 bytes. With 8.0
+    of the reference that is 101 GB, where 102.5 GB were seen (slime issue 1851).
+    """
+    model = load_model("qwen3-30b-a3b")
+    job = replace(
+        job_of(model="qwen3-30b-a3b", nodes=1),
+        framework="slime",
+        trainers=FrozenDict({"actor": TrainerOptions(host_optimizer=1.0)}),
+    )
+    layout = TaskPlan(
+        pool="p0",
+        engine="megatron-core-2025",
+        tp=4,
+        dp=2,
+        ep=8,
+        expert_tp=1,
+        zero=1,
+        micro_batch=1,
+        recompute="full",
+        offload=True,
+    )
+    task = PlacedTask(PPO["actor.update"], layout, site_of(job, 8), job, facts_of(job))
+    experts = 48 * 128 * 3 * 2048 * 768
+    rest = num_parameters(model) - experts
+    own = experts / 8 + rest / 4
+    found = host_terms([(task, task_memory(task))])
+    assert found["actor weights"] == pytest.approx(2 * own, rel=0.01)
+    assert found["copy of the actor's weights"] == found["actor weights"]
+    assert found["actor gradients"] == pytest.approx(4 * own, rel=0.01)
+    stepped = experts / 8 + rest / 4 / 2
+    assert found["actor optimizer on the host"] == pytest.approx(16 * stepped, rel=0.01)

@@ -66,6 +66,16 @@ def test_what_kahan_summation_keeps_is_one_more_value_a_parameter_in_bf16(weight
         assert terms[term] == pytest.approx(size * PARAMETERS / 8, rel=1e-6)
 
 
+def test_products_in_fp32_read_weights_as_they_are_kept():
+    alone = replace(SHARDED, engine="ddp-hf-padded-to-batch", dp=1, zero=0)
+    whole = placed(alone, job=replace(JOB, precision="fp32"))
+    assert not whole.casts_weights
+    assert placed(alone).casts_weights
+    copied = "actor weights that are stepped"
+    assert not task_memory(whole).resident.get(copied)
+    assert task_memory(placed(alone)).resident[copied] == 4 * PARAMETERS
+
+
 def test_weights_in_the_format_of_products_are_gathered_from_shards_but_not_cast():
     assert not placed(SHARDED, weights="bf16").casts_weights
     assert placed(SHARDED).casts_weights
@@ -236,3 +246,49 @@ def test_logits_are_held_as_the_trainers_way_makes_them(way, chunk, each_bytes, 
 def test_a_way_that_a_sheet_does_not_have_is_refused_with_those_it_has():
     with pytest.raises(MissingFactError, match=r"no way 'magic' .* its sheet has: log-probs, "):
         terms_of(SHARDED, logits="magic")
+
+
+@pytest.mark.parametrize(("waits", "whole"), [("fp32", 4), ("bf16", 2)])
+def test_gradients_that_wait_for_the_last_micro_batch_are_whole_beside_none_of_their_shards(
+    waits, whole
+):
+    """7.6 billion parameters on 8 ranks: 4 (or 2) bytes of each, less 4 of an eighth that is counted as gradients."""
+    usual, waiting = terms_of(SHARDED), terms_of(SHARDED, waiting_gradients=waits)
+    more = waiting["gradients before they are reduced"] - usual["gradients before they are reduced"]
+    assert more == pytest.approx(PARAMETERS * (whole - 4 / 8), rel=1e-6)
+    kept = {
+        name: size for name, size in waiting.items() if name != "gradients before they are reduced"
+    }
+    assert kept == {name: usual[name] for name in kept}
+
+
+def test_gradients_of_a_single_micro_batch_wait_for_no_other():
+    local = placed(SHARDED).local
+    once = replace(SHARDED, micro_batch=local)
+    assert terms_of(once, waiting_gradients="fp32") == terms_of(once)
+    assert local > 1
+
+
+def test_gradients_that_wait_are_reduced_once_an_update():
+    def reduction(**options):
+        table = PlacedTasks.of(placed(SHARDED, **options))
+        batches = micro_batches_of(table)
+        return gradient_exchanges(table, batches)["gradient reduction"].seconds[0], batches
+
+    each, batches = reduction()
+    once, _ = reduction(waiting_gradients="fp32")
+    assert each == pytest.approx(once * batches.total_count[0])
+    assert batches.total_count[0] > 1
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "size"),
+    [("masters", 12), ("masters-bf16", 8), ("remainders", 10), ("remainders-bf16", 6)],
+)
+def test_an_optimizer_with_masters_of_its_own_keeps_both_moments_and_the_master_or_its_remainder(
+    optimizer, size
+):
+    terms = terms_of(SHARDED, weights="bf16", optimizer=optimizer)
+    kept = ("actor weights", "actor gradients", "actor optimizer states")
+    for term, each in zip(kept, (2, 2, size), strict=True):
+        assert terms[term] == pytest.approx(each * PARAMETERS / 8, rel=1e-6)

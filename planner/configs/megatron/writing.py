@@ -211,9 +211,11 @@ def _trainer(export: Export) -> None:
 
 
 def trainer_leaves(export: Export) -> bool:
-    """Tell whether the trainer's states leave the GPUs between uses."""
+    """Tell whether the trainer's states leave the GPUs between uses: those that are stepped on the host are there anyway."""
     job = export.plan.job
-    return export.plan.tasks[UPDATE].offload and bool(states_leaving(job, "actor"))
+    leaving = states_leaving(job, "actor")
+    stays = job.trainer("actor").host_optimizer > 0 and leaving == ("optimizer",)
+    return export.plan.tasks[UPDATE].offload and bool(leaving) and not stays
 
 
 def _is_megatron(export: Export) -> bool:

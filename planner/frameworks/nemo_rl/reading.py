@@ -15,7 +15,7 @@ from rlplan.job import (
     Teacher,
     TrainerOptions,
 )
-from rlplan.models import Adapter, Precision, TrainingPrecision
+from rlplan.models import Adapter, OptimizerKind, Precision, TrainingPrecision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.losses import (
     algorithm_notes,
@@ -391,8 +391,24 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
     way = None if role == "critic" else _logit_way(settings, trainer)
     own = settings.of(trainer, role)
     options = replace(trainer_options(own, way), gradients=_gradients(own))
+    if own.role not in ONLY_READ and own.on("master_weights"):
+        options = _with_masters(own, options)
     chunk = "fused_chunk" if way == "fused-linear" else "logprob_chunk"
     return replace(options, logit_chunk_tokens=settings.optional_whole(chunk) if way else None)
+
+
+def _with_masters(own: RoleSettings, options: TrainerOptions) -> TrainerOptions:
+    """Return how states are kept by Transformer Engine's FusedAdam with a master copy of its own.
+
+    Of weights in bf16 it keeps what the copy has beyond them, of others a whole copy.
+    """
+    if own.on("narrow_beside_masters") and own.settings.word("precision") == "bf16":
+        options = replace(options, weights="bf16")
+    beyond = own.on("remainders") and options.weights == "bf16"
+    moments = {str(own.value(name)) for name in ("first_moments", "second_moments")}
+    narrow = all(name.endswith("bfloat16") for name in moments)
+    kind = f"{'remainders' if beyond else 'masters'}{'-bf16' if narrow else ''}"
+    return replace(options, optimizer=cast(OptimizerKind, kind))
 
 
 def _gradients(own: RoleSettings) -> TrainingPrecision | None:

@@ -8,6 +8,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.nemo_rl.reading import ENGINE_SHEETS
 
+FUSED_ADAM: Final = "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam"
 PPO_KEYS: Final = {"grpo.async_grpo.": "ppo.async_ppo.", "grpo.": "ppo."}
 
 
@@ -140,6 +141,8 @@ def _role(export: Export, role: Role) -> None:
         export.put_size(role, "cpu_optimizer", trained.offload)
     elif options.host_states:
         export.put_size(role, "cpu_offload", True)
+    if options.optimizer.startswith(("masters", "remainders")):
+        _masters(export, role, options)
     if options.host_optimizer:
         export.put_size(role, "cpu_optimizer", True)
         export.put_size(role, "host_fraction", options.host_optimizer)
@@ -152,6 +155,17 @@ def _role(export: Export, role: Role) -> None:
     decay = export.losses["weight_decay"]
     if role == "actor" and decay is not None:
         export.put_size(role, "weight_decay", decay)
+
+
+def _masters(export: Export, role: Role, options: TrainerOptions) -> None:
+    """Write that Transformer Engine's FusedAdam keeps a master copy, and in which formats."""
+    kind, _, narrow = options.optimizer.partition("-")
+    moments = "torch.bfloat16" if narrow else "torch.float32"
+    export.values[f"{export.sheet.roles[role]}.optimizer.name"] = FUSED_ADAM
+    export.put_size(role, "master_weights", True)
+    export.put_size(role, "remainders", kind == "remainders")
+    for name in ("first_moments", "second_moments"):
+        export.put_size(role, name, moments)
 
 
 def _logits(export: Export, options: TrainerOptions) -> None:

@@ -38,6 +38,7 @@ from rlplan.planner.configs.models import has_visual
 from rlplan.planner.configs.reading.settings import OFF, RoleSettings, Settings
 from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
+    ONLY_READ,
     adapter_of,
     divided,
     eager_engine,
@@ -373,6 +374,9 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
         options = replace(options, shares_prompts=True)
     if role == "actor" and settings.whole("lora_rank") > 0 and _is_first_fsdp(settings, trainer):
         options = replace(options, adapters_apart=True)
+    if role not in ONLY_READ and settings.of(trainer, role).on("defers_reduction"):
+        waiting = "bf16" if _is_first_fsdp(settings, trainer) else "fp32"
+        options = replace(options, waiting_gradients=cast(TrainingPrecision, waiting))
     chunk = settings.optional_whole("entropy_chunk")
     chunked = way is not None and way.endswith(CHUNKED)
     return replace(options, logit_chunk_tokens=chunk if chunked else None)
@@ -436,7 +440,8 @@ def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:
     """Return the way in which log-probabilities and entropies are made where it is not the usual one.
 
     Entropies of old log-probabilities are always made, those of an update where they count or are asked for
-    (trainer/ppo/ray_trainer.py). FSDP's are fused by torch.compile where padding is removed; Megatron's never are.
+    (trainer/ppo/ray_trainer.py). FSDP's are fused by torch.compile where padding is removed, and whole where it is not
+    (workers/engine/fsdp/transformer_impl.py, prepare_model_outputs); Megatron's are never fused.
     """
     if settings.on("fuses_head"):
         return "fused"
@@ -449,7 +454,9 @@ def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:
         usual = "entropy" if counts else "old-entropy"
         return f"{usual}-{CHUNKED}" if chunks else "entropy" if counts else None
     compiled = settings.on("compiles") and settings.on("packs")
-    if chunks and not compiled:
+    if chunks and settings.on("packs") and not compiled:
+        if not counts:
+            return "old-entropy-chunked"
         return "entropy-checkpointed" if settings.on("checkpoints_entropy") else "entropy-chunked"
     if counts:
         return "entropy" if compiled else "entropy-eager"

@@ -182,7 +182,10 @@ def _role(export: Export, role: Role) -> None:
     layout = export.layout(role)
     export.put_fixed(role)
     key = STRATEGY.replace(ROLE, export.sheet.roles[role])
-    if export.plan.job.trainer("actor").adapters_apart and export.values.get(key) == "fsdp2":
+    first = export.plan.job.trainer("actor")
+    if (first.adapters_apart or first.waiting_gradients == "bf16") and export.values.get(
+        key
+    ) == "fsdp2":
         export.values[key] = "fsdp"
     export.put_cut(role)
     if role != "reference":
@@ -217,6 +220,8 @@ def _options(export: Export, role: Role, options: TrainerOptions) -> None:
     """Write how a role's trainer keeps its states and makes its logits, where that is unusual."""
     if options.weights is not None:
         export.put_size(role, "model_dtype", options.weights)
+    if options.waiting_gradients is not None:
+        export.put_size(role, "defers_reduction", True)
     if options.host_states or (
         role == "reference" and export.plan.job.trainer("actor").host_states
     ):

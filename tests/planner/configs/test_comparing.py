@@ -220,6 +220,7 @@ def test_a_framework_that_generates_with_two_engines_is_searched_with_the_sheet_
 
 def test_ways_to_make_logits_that_an_engine_does_not_have_are_left_out_and_said():
     request = request_of(
+        "actor_rollout_ref.actor.calculate_entropy=True",
         "actor_rollout_ref.actor.entropy_checkpointing=True",
         "actor_rollout_ref.actor.entropy_from_logits_with_chunking=True",
         "actor_rollout_ref.actor.use_torch_compile=False",

@@ -1,5 +1,6 @@
 """No flag of OpenRLHF's is swallowed: changing it changes job or plan, or what becomes of it is said."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,3 +163,17 @@ def test_what_answers_the_model_makes_the_answer_doubtful():
 def test_a_partition_of_zero_plus_plus_is_said_not_to_be_counted():
     assert "ds.zpg" in small("--ds.zpg", "8").keys.not_modelled
     assert "ds.zpg" in small("--ds.zpg", "1").keys.without_influence
+
+
+@pytest.mark.parametrize(("version", "sizes"), [(None, (1, 1)), ("0.9", (4, 8)), ("0.5.9", (4, 8))])
+def test_micro_batches_that_nobody_gives_are_those_of_the_version(version, sizes):
+    """4 and 8 sequences up to 0.9.10, one since 0.10 (openrlhf/cli/train_ppo_ray.py)."""
+    left = OLDER.replace("--micro_train_batch_size 2", "").replace(
+        "--micro_rollout_batch_size 4", ""
+    )
+    words = f"{left} --prompt_max_len 1024 --generate_max_len 2048".split()
+    tasks = imported("openrlhf", words, replace(OPTIONS, version=version)).draft.tasks
+    found = tuple(
+        tasks[name].micro_batch for name in ("actor.update", "reference.compute_log_prob")
+    )
+    assert found == sizes

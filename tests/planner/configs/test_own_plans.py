@@ -21,6 +21,9 @@ NOT_WRITTEN = {
     "openrlhf-887": "takes nodes of 8 GPUs in part",
     "search-r1-80": "leaves an update a part of a prompt",
     "toolrl-53": "does not divide the 128 samples of an update on a rank",
+    "trl-3456": "is wrapped otherwise than by DeepSpeed",
+    "trl-3678": "is wrapped otherwise than by DeepSpeed",
+    "verl-0.6b-padded": "does not divide the 256 samples of an update on a rank",
 }
 # Of each kind that was refused once: logits kept in 16 bits, states on the host, an optimizer that steps there, tokens
 # gathered by all ranks of experts, a model whose layers flags do not describe, prompts begun beyond those waited for; adapters

@@ -9,7 +9,12 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.evals.reading import HELD_CASES
 from rlplan.planner.measured.reported_runs import check_cases, checked_row, read_cases
-from rlplan.reports.tables.accuracy import fit_table, fit_totals_table, totals_by_group
+from rlplan.reports.tables.accuracy import (
+    fit_table,
+    fit_totals_table,
+    fit_trainers_table,
+    totals_by_group,
+)
 from rlplan.reports.tables.plans import markdown_lines
 from rlplan.results.accuracy import FitRow, totals_of
 from rlplan.units import GB, GIB
@@ -60,7 +65,7 @@ def test_host_memory_that_ran_out_in_a_small_node_is_enough_in_a_large_one():
 
 
 def test_every_case_has_its_files_its_source_and_a_known_outcome():
-    assert len(CASES) == 190
+    assert len(CASES) == 223
     for each in CASES:
         assert (FOLDER / each.case / each.file).is_file(), each.label
         assert each.source, each.label
@@ -68,7 +73,7 @@ def test_every_case_has_its_files_its_source_and_a_known_outcome():
         assert each.framework == "plan" or "--gpu" in words, each.label
     counted = [each.group for each in CASES]
     assert {name: counted.count(name) for name in dict.fromkeys(counted)} == {
-        "shown": 20, "collected": 83, "host": 7, "bug": 6, "later": 74,
+        "shown": 22, "collected": 83, "host": 9, "bug": 6, "later": 74, "newer": 29,
     }  # fmt: skip
 
 
@@ -130,6 +135,19 @@ def test_a_row_shows_the_peak_of_what_there_is_and_its_error():
         "50.0 GiB",
         "\N{MINUS SIGN}20.0 %",
     )
+
+
+def test_what_a_trainer_allocates_is_held_against_what_was_measured_without_what_pytorch_does_not_count():
+    """Qwen3-8B on 8 cards with FSDP2: 3.8 GiB of weights, as much of gradients and 7.6 of moments, and what is whole for a while."""
+    reported = next(each for each in CASES if each.case == "npu-qwen3-8b" and each.trainer_bytes)
+    found = checked_row(reported, FOLDER / reported.case)
+    states = 8_190_735_360 / 8 * 16
+    assert found.trainer_bytes is not None
+    assert found.forecast_bytes is not None
+    assert states < found.trainer_bytes < found.forecast_bytes
+    assert found.trainer_error == pytest.approx(found.trainer_bytes / (20.825 * GIB) - 1)
+    (cells,) = fit_trainers_table([found, FitRow(case=case("verl-tune-7b"), said="fits")]).rows
+    assert cells[:2] == ("npu-qwen3-8b gspo.sh", "20.8 GiB")
 
 
 def table(folder: Path, *lines: str) -> Path:

@@ -1,0 +1,29 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+   --ref_num_nodes 2 \
+   --ref_num_gpus_per_node 2 \
+   --critic_num_nodes 0 \
+   --critic_num_gpus_per_node 0 \
+   --actor_num_nodes 2 \
+   --actor_num_gpus_per_node 2 \
+   --vllm_num_engines 2 \
+   --vllm_tensor_parallel_size 4 \
+   --pretrain Qwen/Qwen2.5-3B-Instruct \
+   --remote_rm_url rm_r1_simple.py \
+   --micro_train_batch_size 1 \
+   --train_batch_size 64 \
+   --micro_rollout_batch_size 32 \
+   --rollout_batch_size 512 \
+   --n_samples_per_prompt 8 \
+   --max_epochs 1 \
+   --prompt_max_len 256 \
+   --max_samples 100000 \
+   --generate_max_len 4096 \
+   --init_kl_coef 1e-6 \
+   --gamma 1.0 \
+   --use_kl_loss \
+   --advantage_estimator group_norm \
+   --zero_stage 3 \
+   --bf16 \
+   --actor_learning_rate 1e-6 \
+   --gradient_checkpointing \
+   --flash_attn

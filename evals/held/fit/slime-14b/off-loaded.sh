@@ -1,0 +1,23 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 4 \
+    --rollout-num-gpus 4 \
+    --hf-checkpoint /models/Qwen3-14B \
+    --num-rollout 100 \
+    --rollout-batch-size 16 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 32768 \
+    --global-batch-size 128 \
+    --lr 1e-06 \
+    --optimizer-cpu-offload \
+    --advantage-estimator grpo \
+    --entropy-coef 0.0 \
+    --tensor-model-parallel-size 4 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --recompute-granularity full \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 32768 \
+    --rollout-num-gpus-per-engine 2 \
+    --sglang-mem-fraction-static 0.7

@@ -1,0 +1,109 @@
+"""In what formats trainers keep states, and when they reduce gradients, as configurations of one version or another say it."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.profiles.facts import load_facts
+from tests.planner.configs.test_keys_of_nemo_rl import GRPO
+from tests.planner.configs.test_keys_of_nemo_rl import OPTIONS as NEMO
+from tests.planner.configs.test_versions import OPTIONS, verl
+
+DEFERS = "fsdp_config.use_no_sync_for_gradient_accumulation=True"
+ACTOR = "actor_rollout_ref.actor"
+FIRST, SECOND = f"{ACTOR}.strategy=fsdp", f"{ACTOR}.strategy=fsdp2"
+CHUNKED = f"{ACTOR}.entropy_from_logits_with_chunking=True"
+CHECKPOINTED = f"{ACTOR}.entropy_checkpointing=True"
+PLAIN = f"{ACTOR}.use_torch_compile=False"
+
+
+def of_actor(found):
+    return found.job.trainer("actor")
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "waits"),
+    [
+        (None, (SECOND,), None),
+        (None, (SECOND, f"{ACTOR}.{DEFERS}"), "fp32"),
+        (None, (FIRST, f"{ACTOR}.{DEFERS}"), "bf16"),
+        (None, ("model_engine=megatron", f"{ACTOR}.{DEFERS}"), None),
+        # 0.9.0 does so, and has no key for it; before it none does.
+        ("0.9.0", (SECOND,), "fp32"),
+        ("0.9.0", (FIRST,), "bf16"),
+        ("0.8", (SECOND,), None),
+    ],
+)
+def test_verls_fsdp_reduces_gradients_once_an_update_where_it_defers_that(version, more, waits):
+    found = verl(*more, options=replace(OPTIONS, version=version))
+    assert of_actor(found).waiting_gradients == waits
+    assert found.job.trainer("reference").waiting_gradients is None
+
+
+@pytest.mark.parametrize("strategy", [FIRST, SECOND])
+def test_a_plan_whose_gradients_wait_is_told_to_verl_again(strategy, tmp_path):
+    found = verl(strategy, f"{ACTOR}.{DEFERS}")
+    facts = load_facts(found.resolved)
+    plan = complete(found.draft, found.resolved, facts, "there")
+    again = tmp_path / "run.sh"
+    again.write_text(exported(plan, "verl", facts=facts).text, encoding="utf-8")
+    read = of_actor(imported("verl", [str(again)], OPTIONS))
+    assert read.waiting_gradients == of_actor(found).waiting_gradients
+
+
+@pytest.mark.parametrize(
+    ("more", "way"),
+    [
+        ((PLAIN, CHUNKED), "old-entropy-chunked"),
+        ((PLAIN, CHUNKED, CHECKPOINTED), "old-entropy-chunked"),
+        ((PLAIN, CHUNKED, f"{ACTOR}.entropy_coeff=0.01"), "entropy-chunked"),
+        ((PLAIN, CHUNKED, CHECKPOINTED, f"{ACTOR}.calculate_entropy=True"), "entropy-checkpointed"),
+        # Logits that are padded are worked on whole.
+        ((CHUNKED, "actor_rollout_ref.model.use_remove_padding=False"), "old-entropy-eager"),
+    ],
+)
+def test_an_update_without_entropies_has_none_in_pieces_either(more, way):
+    assert of_actor(verl(*more)).logits == way
+
+
+FUSED = "policy.optimizer.kwargs.master_weights=true"
+NARROW = " ".join(
+    f"policy.optimizer.kwargs.{name}=torch.bfloat16"
+    for name in ("exp_avg_dtype", "exp_avg_sq_dtype")
+)
+EXPERTS = "policy.model_name=Qwen/Qwen3-30B-A3B policy.dtensor_cfg.expert_parallel_size=4"
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "weights", "optimizer"),
+    [
+        (None, "", None, "adam"),
+        (None, EXPERTS, None, "adam"),
+        (None, f"{EXPERTS} {FUSED}", "bf16", "remainders"),
+        (None, f"{EXPERTS} {FUSED} {NARROW}", "bf16", "remainders-bf16"),
+        (None, f"{FUSED} policy.optimizer.kwargs.store_param_remainders=false", "bf16", "masters"),
+        # Automodel of before 0.6 makes experts of its own in bf16, and all else in fp32, beside which a master is whole.
+        ("0.7", EXPERTS, "bf16", "adam"),
+        ("0.7", f"{EXPERTS} {FUSED} {NARROW}", "bf16", "remainders-bf16"),
+        ("0.7", f"{FUSED} {NARROW}", None, "masters-bf16"),
+    ],
+)
+def test_nemo_rls_fused_adam_has_masters_beside_weights_in_16_bits(
+    version, more, weights, optimizer, tmp_path
+):
+    recipe = tmp_path / "grpo.yaml"
+    recipe.write_text(GRPO, encoding="utf-8")
+    options = replace(NEMO, version=version)
+    found = imported("nemo-rl", [str(recipe), *more.split()], options)
+    kept = of_actor(found)
+    assert (kept.weights, kept.optimizer) == (weights, optimizer)
+    if version is None:
+        facts = load_facts(found.resolved)
+        plan = complete(found.draft, found.resolved, facts, "there")
+        again = tmp_path / "again.yaml"
+        again.write_text(exported(plan, "nemo-rl", facts=facts).text, encoding="utf-8")
+        read = of_actor(imported("nemo-rl", [str(again)], options))
+        assert (read.weights, read.optimizer) == (weights, optimizer)
