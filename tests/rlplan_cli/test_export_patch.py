@@ -84,7 +84,7 @@ def test_the_model_stays_the_users_and_a_plan_of_another_is_refused(plan, tmp_pa
 
 
 def test_a_script_that_is_no_text_is_refused(plan, tmp_path):
-    (tmp_path / "run.sh").write_bytes(b"\xff\xfe")
+    (tmp_path / "run.sh").write_bytes(b"\x80\x81")
     with pytest.raises(FileError, match="UTF-8"):
         patched(tmp_path / "run.sh", "verl", plan, {})
 

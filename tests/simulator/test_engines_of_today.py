@@ -23,7 +23,10 @@ from tests.simulator.placing import replica_setting
 
 H100 = "h100-80gb-sxm"
 TODAY = [
-    name for name in ENGINES if name.startswith(("vllm-0.6", "vllm-0.8", "vllm-0.1", "sglang"))
+    name
+    for name in ENGINES
+    if name.startswith(("vllm-0.6", "vllm-0.8", "vllm-0.1", "sglang"))
+    if load_engine(name).batching != "static"
 ]
 
 

@@ -286,8 +286,10 @@ def test_only_engines_that_share_prompts_prefill_them_once():
 
 
 @pytest.mark.parametrize("name", engine_names())
-def test_engines_share_prompts_in_waves_mixed_steps_and_packed_rows_only(name):
+def test_engines_share_prompts_in_waves_steps_and_packed_rows_only(name):
     sheet = load_engine(name)
     if sheet.shares_prompts:
         kind = sheet.padding if sheet.role == "train" else sheet.batching
-        assert kind in {"train": ("none",), "generate": ("static", "mixed")}[sheet.role]
+        assert (
+            kind in {"train": ("none",), "generate": ("static", "mixed", "continuous")}[sheet.role]
+        )
