@@ -55,11 +55,13 @@ def continuous(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, 
             if held() + blocks(head.prompt + head.done, size) > capacity:
                 break
             head.cached = head.prompt + head.done
+            first = head.number % replica.prompt_samples == 0 or head.done > 0
+            known = 0 if first else (head.prompt - 1) // size * size
             running.append(waiting.pop(0))
-            admitted.append(head)
+            admitted.append((head, head.cached - known))
         if admitted:
-            outcome.seconds += prefill(replica, [each.cached for each in admitted])
-            for each in admitted:
+            outcome.seconds += prefill(replica, [tokens for _, tokens in admitted])
+            for each, _ in admitted:
                 each.done += 1
         else:
             position = 0

@@ -45,7 +45,11 @@ def test_every_engine_generates_twice_the_batch_in_about_twice_the_time(name):
 def test_every_engine_s_jumps_equal_its_steps_token_by_token(name, seed):
     generator = np.random.default_rng(seed)
     tp, running = int(generator.choice([1, 4])), int(generator.integers(2, 12))
-    samples = int(generator.choice([1, 4])) if load_engine(name).batching == "mixed" else 1
+    samples = (
+        int(generator.choice([1, 4]))
+        if load_engine(name).batching in ("mixed", "continuous")
+        else 1
+    )
     blocks = int(generator.integers(20, 2000))
     one = replica(name, running=running, blocks=blocks, tp=tp, samples=samples)
     prompts, responses = generator.integers(1, 700, size=(2, 16)).tolist()

@@ -147,15 +147,6 @@ class PagedSet(RunningSet):
         # Slots, blocks or the queue are used up: so they stay until a sequence ends.
         self.closed = True
 
-    def cached_tokens(self, sequence: int) -> int:
-        """Return the tokens of its prompt that an earlier sample of it computed: whole blocks, never the last token.
-
-        What was preempted is computed again: the cache was full.
-        """
-        if sequence % self.replica.prompt_samples == 0 or self.done_tokens[sequence]:
-            return 0
-        return (self.prompts[sequence] - 1) // self.block * self.block
-
     def take(
         self, taken: PrefillTokens, sequence: int, computed: int, tokens: int, total: int
     ) -> None:
@@ -246,11 +237,6 @@ class PrefillFirst(RunningSet):
         if self.lacks_blocks():
             self.preempt()
         return self.next_jump(most)
-
-    def cached_tokens(self, sequence: int) -> int:
-        """Return the tokens of a waiting sequence that need no prefill."""
-        del sequence
-        return 0
 
     def _admit(self) -> list[int]:
         """Move sequences from the head of the queue into the running set while they fit.

@@ -72,6 +72,15 @@ class RunningSet(ABC):
         self.finish = [0.0] * len(prompts)
         self.ended: list[int] = []
 
+    def cached_tokens(self, sequence: int) -> int:
+        """Return the tokens of its prompt that an earlier sample of it computed: whole blocks, never the last token.
+
+        What was preempted is computed again: the cache was full.
+        """
+        if sequence % self.replica.prompt_samples == 0 or self.done_tokens[sequence]:
+            return 0
+        return (self.prompts[sequence] - 1) // self.block * self.block
+
     @property
     def now(self) -> float:
         """Return the seconds since the start."""
