@@ -287,7 +287,9 @@ def layers_from_host(placed: PlacedTask) -> Estimate:
 
 
 def weights_from_host(placed: PlacedTask) -> Estimate:
-    """Return seconds until weights that only infer are on their GPUs again."""
+    """Return seconds until weights that only infer are on their GPUs again; those of a model that is trained may stay there."""
+    if placed.trains_role and "weights" not in placed.off_loadable:
+        return ZERO
     return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
 
 

@@ -14,9 +14,11 @@ from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.sheets import LogitTensors
 from rlplan.simulator.costs.passes import (
+    WEIGHTS_BACK,
     _optimizer_step,
     gradient_exchange,
     gradient_exchanges,
+    infer_parts,
     micro_batches_of,
     train_parts,
     update_parts,
@@ -179,6 +181,18 @@ def test_what_lives_on_the_host_is_not_copied_there_and_back_as_well(options):
         assert name not in found or found[name].seconds[0] < 1e-3
     usual = train_parts(PlacedTasks.of(placed(away, offloads=("optimizer",))))
     assert usual["optimizer states from host"].seconds[0] > 0.1
+
+
+@pytest.mark.parametrize(
+    ("offloads", "copied"), [(("optimizer",), False), (("optimizer", "weights"), True)]
+)
+def test_a_pass_copies_weights_back_that_have_left_and_no_others(offloads, copied):
+    job = replace(JOB, trainers=FrozenDict({"critic": TrainerOptions(offloads=offloads)}))
+    task, away = PPO["critic.compute_values"], replace(SHARDED, offload=True)
+    passed = PlacedTask(task, away, site_of(job, 8), job, facts_of(job))
+    found = infer_parts(PlacedTasks.of(passed))[WEIGHTS_BACK].seconds[0]
+    assert (found > 0.1) == copied
+    assert (found == 0) != copied
 
 
 def test_nothing_is_gathered_and_no_gradient_is_whole_while_the_optimizer_steps():
