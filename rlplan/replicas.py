@@ -1,5 +1,6 @@
 """Replicas that come and go: how many of a generating pool's there are from which iteration on."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,6 +19,8 @@ FORM = "a number, a range that forecasts choose from (1..4), first iterations wi
 GENERATE = "actor.generate"
 # Within a file of a schedule, what stands behind it is a remark.
 REMARK = "#"
+# What is written like a schedule is one, whatever files are called.
+_SCHEDULE = re.compile(r"[\d\s:,]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +180,17 @@ def read_replicas(words: str) -> ReplicaSchedule | ReplicaRange:
             allowed = "two numbers from 1 on, the smaller one first"
             raise FileError(OPTION, "is no range of replicas", value=words, allowed=allowed)
         return ReplicaRange(least=int(least), most=int(most))
-    if words and Path(words).is_file():
+    if not _SCHEDULE.fullmatch(words) and _is_file(words):
         lines = [line.partition(REMARK)[0].strip() for line in read_text(Path(words)).splitlines()]
         return read_schedule(",".join(filter(None, lines)))
     return read_schedule(words)
+
+
+def _is_file(words: str) -> bool:
+    try:
+        return Path(words).is_file()
+    except OSError:  # longer than any name of a file
+        return False
 
 
 def read_schedule(words: str) -> ReplicaSchedule:

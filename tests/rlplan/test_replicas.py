@@ -75,3 +75,16 @@ def test_a_schedule_may_stand_in_a_file_with_remarks(tmp_path):
     file.write_text("40:3\n")
     with pytest.raises(FileError, match="at first"):
         read_replicas(str(file))
+
+
+def test_a_schedule_is_one_whatever_files_are_called(tmp_path, monkeypatch):
+    (tmp_path / "2").write_text("0:1\n")
+    monkeypatch.chdir(tmp_path)
+    assert read_replicas("2") == read_schedule("2")
+
+
+def test_a_schedule_may_be_longer_than_a_name_of_a_file():
+    words = ",".join(f"{first}:{1 + first % 3}" for first in range(100))
+    assert len(read_replicas(words).counts) == 100
+    with pytest.raises(FileError, match="is no schedule of replicas"):
+        read_replicas("x" * 1000)
