@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import ceil, log, sqrt
+from math import ceil, isfinite, log, sqrt
 from typing import Final
 
 from rlplan.errors import InfeasibleError, UserError
@@ -27,7 +27,7 @@ SAME: Final = 1e-9  # of lengths that differ by rounding alone
 def replica_table(plan: Plan, facts: Facts, asked: ReplicaRange) -> ReplicaTable:
     """Return how many replicas of a plan's generating pool pay at which lengths, by its job's objective.
 
-    At each length it is the fewest of which more would bring less than a hundredth, among those that have a forecast. Where the job's generating pool stands on
+    At each length it is the fewest of which more would bring less than a hundredth, among those that fit and get on. Where the job's generating pool stands on
     spot nodes, losses are counted. Between two lengths whose numbers differ the border is their geometric mean. Lengths beyond those
     that the job plans, at which no number fits, are left out: the last row before them holds there.
 
@@ -60,8 +60,12 @@ def _row(plan: Plan, facts: Facts, asked: ReplicaRange, tokens: float) -> Length
         except UserError as error:  # such as a number that does not divide the prompts
             refused.append(error)
             continue
-        if forecast.feasible:
+        if not forecast.feasible:
+            continue
+        if isfinite(expected_seconds(forecast)) and isfinite(expected_value(forecast, plan.job)):
             found[count] = forecast
+        else:
+            refused.append(UserError(f"with losses of spot nodes {count} of them would not get on"))
     if not found:
         words = f"{OPTION}: none of {asked.least} to {asked.most} replicas fits at {tokens:,.0f} tokens a response"
         raise InfeasibleError(f"{words}: {refused[0]}" if refused else words)

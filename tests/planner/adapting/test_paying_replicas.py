@@ -90,6 +90,21 @@ def test_losses_of_spot_nodes_count(monkeypatch):
     assert [round(row.seconds[count], 2) for count in range(1, 5)] == [3.11, 1.7, 1.3, 1.4]
 
 
+def test_numbers_with_which_losses_leave_nothing_are_left_out(monkeypatch):
+    def forecast(plan, facts, count, tokens):
+        found = Canned(count, tokens)
+        lost = found.iteration_seconds if count > 1 else None
+        found.spot = SimpleNamespace(iteration_seconds=lost, cost_usd=None)
+        return found
+
+    monkeypatch.setattr(replicas, "_forecast", forecast)
+    table = replica_table(plan_of(), None, ReplicaRange(least=1, most=4))
+    assert {count for row in table.rows for count in row.seconds} == {2, 3, 4}
+    assert table.words
+    with pytest.raises(InfeasibleError, match="would not get on"):
+        replica_table(plan_of(), None, ReplicaRange(least=1, most=1))
+
+
 def test_numbers_that_do_not_fit_are_left_out_and_none_is_an_error(monkeypatch):
     canned(monkeypatch, fits=lambda count, _: count > 2)
     table = replica_table(plan_of(), None, ReplicaRange(least=1, most=4))
