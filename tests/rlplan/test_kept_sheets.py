@@ -106,7 +106,7 @@ def test_what_is_kept_may_be_read_by_whom_the_code_may_be_read_by(package, tmp_p
 
 
 def test_in_a_folder_that_cannot_be_written_nothing_is_worked_out(package, monkeypatch):
-    monkeypatch.setattr(kept_sheets.os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.delattr(kept_sheets, "_modules_of")
     assert read_as(package, {"a": 1}) == {"a": 1}
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import PlanError
+from rlplan.profiles.facts import load_facts
 from rlplan.simulator.validation import replica_rows
 from rlplan_cli import running
 from tests.simulator.test_validation import forecast, forecast_task, run
@@ -36,7 +37,7 @@ def test_a_run_whose_numbers_of_replicas_have_no_forecast_is_not_compared_with_a
 ):
     monkeypatch.setattr(running, "_by_replicas", lambda *_: {})
     with pytest.raises(PlanError, match="no number of replicas that it had has a forecast"):
-        running.compare_run(tmp_path, OF_ONE, MEASURED, object())
+        running.compare_run(tmp_path, OF_ONE, MEASURED, load_facts(MEASURED.plan.job))
 
 
 def test_a_stored_forecast_is_compared_with_the_number_that_it_is_of(tmp_path, monkeypatch):
