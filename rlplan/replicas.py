@@ -182,7 +182,7 @@ def read_replicas(words: str) -> ReplicaSchedule | ReplicaRange:
         return ReplicaRange(least=int(least), most=int(most))
     if not _SCHEDULE.fullmatch(words) and _is_file(words):
         lines = [line.partition(REMARK)[0].strip() for line in read_text(Path(words)).splitlines()]
-        return read_schedule(",".join(filter(None, lines)))
+        return read_schedule(",".join(filter(None, lines)), words)
     return read_schedule(words)
 
 
@@ -193,8 +193,11 @@ def _is_file(words: str) -> bool:
         return False
 
 
-def read_schedule(words: str) -> ReplicaSchedule:
+def read_schedule(words: str, file: str = OPTION) -> ReplicaSchedule:
     """Return a schedule as it is written on a command line: `2`, or `0:1,40:3`.
+
+    Args:
+        file: Where it stands, for messages.
 
     Raises:
         FileError: It is none; says the form.
@@ -202,17 +205,15 @@ def read_schedule(words: str) -> ReplicaSchedule:
     parts = [part.strip() for part in words.split(",")]
     pairs = [part.split(":") if ":" in part else ["0", part] for part in parts]
     if any(len(pair) != 2 or not all(each.strip().isdecimal() for each in pair) for pair in pairs):  # noqa: PLR2004 -- a pair
-        raise FileError(OPTION, "is no schedule of replicas", value=words, allowed=FORM)
+        raise FileError(file, "is no schedule of replicas", value=words, allowed=FORM)
     counts = tuple((int(first), int(count)) for first, count in pairs)
     if counts[0][0] != 0:
-        raise FileError(
-            OPTION, "does not say how many there are at first", value=words, allowed=FORM
-        )
+        raise FileError(file, "does not say how many there are at first", value=words, allowed=FORM)
     if any(one[0] >= other[0] for one, other in pairwise(counts)):
-        raise FileError(OPTION, "does not go forward in iterations", value=words, allowed=FORM)
+        raise FileError(file, "does not go forward in iterations", value=words, allowed=FORM)
     if not all(count for _, count in counts):
         raise FileError(
-            OPTION, "leaves nothing that generates", value=words, allowed="1 or more at a time"
+            file, "leaves nothing that generates", value=words, allowed="1 or more at a time"
         )
     return ReplicaSchedule(counts=counts)
 

@@ -73,7 +73,10 @@ def test_a_schedule_may_stand_in_a_file_with_remarks(tmp_path):
     file.write_text("# more nodes in the evening\n0:1\n40:3  # from eight on\n\n60:2\n")
     assert read_replicas(str(file)) == read_schedule("0:1,40:3,60:2")
     file.write_text("40:3\n")
-    with pytest.raises(FileError, match="at first"):
+    with pytest.raises(FileError, match=r"evening.txt.*at first"):
+        read_replicas(str(file))
+    file.write_text("")
+    with pytest.raises(FileError, match=r"evening.txt.*is no schedule"):
         read_replicas(str(file))
 
 
