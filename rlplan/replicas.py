@@ -1,5 +1,6 @@
 """Replicas that come and go: how many of a generating pool's there are from which iteration on."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -18,6 +19,8 @@ FORM = "a number, a range that forecasts choose from (1..4), first iterations wi
 GENERATE = "actor.generate"
 # Within a file of a schedule, what stands behind it is a remark.
 REMARK = "#"
+# What is written like a schedule is one, whatever files are called.
+_SCHEDULE = re.compile(r"[\d\s:,]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,14 +180,24 @@ def read_replicas(words: str) -> ReplicaSchedule | ReplicaRange:
             allowed = "two numbers from 1 on, the smaller one first"
             raise FileError(OPTION, "is no range of replicas", value=words, allowed=allowed)
         return ReplicaRange(least=int(least), most=int(most))
-    if words and Path(words).is_file():
+    if not _SCHEDULE.fullmatch(words) and _is_file(words):
         lines = [line.partition(REMARK)[0].strip() for line in read_text(Path(words)).splitlines()]
-        return read_schedule(",".join(filter(None, lines)))
+        return read_schedule(",".join(filter(None, lines)), words)
     return read_schedule(words)
 
 
-def read_schedule(words: str) -> ReplicaSchedule:
+def _is_file(words: str) -> bool:
+    try:
+        return Path(words).is_file()
+    except OSError:  # longer than any name of a file
+        return False
+
+
+def read_schedule(words: str, file: str = OPTION) -> ReplicaSchedule:
     """Return a schedule as it is written on a command line: `2`, or `0:1,40:3`.
+
+    Args:
+        file: Where it stands, for messages.
 
     Raises:
         FileError: It is none; says the form.
@@ -192,17 +205,15 @@ def read_schedule(words: str) -> ReplicaSchedule:
     parts = [part.strip() for part in words.split(",")]
     pairs = [part.split(":") if ":" in part else ["0", part] for part in parts]
     if any(len(pair) != 2 or not all(each.strip().isdecimal() for each in pair) for pair in pairs):  # noqa: PLR2004 -- a pair
-        raise FileError(OPTION, "is no schedule of replicas", value=words, allowed=FORM)
+        raise FileError(file, "is no schedule of replicas", value=words, allowed=FORM)
     counts = tuple((int(first), int(count)) for first, count in pairs)
     if counts[0][0] != 0:
-        raise FileError(
-            OPTION, "does not say how many there are at first", value=words, allowed=FORM
-        )
+        raise FileError(file, "does not say how many there are at first", value=words, allowed=FORM)
     if any(one[0] >= other[0] for one, other in pairwise(counts)):
-        raise FileError(OPTION, "does not go forward in iterations", value=words, allowed=FORM)
+        raise FileError(file, "does not go forward in iterations", value=words, allowed=FORM)
     if not all(count for _, count in counts):
         raise FileError(
-            OPTION, "leaves nothing that generates", value=words, allowed="1 or more at a time"
+            file, "leaves nothing that generates", value=words, allowed="1 or more at a time"
         )
     return ReplicaSchedule(counts=counts)
 

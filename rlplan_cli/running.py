@@ -143,9 +143,13 @@ def compare_run(
     Args:
         facts: To forecast it once more at the lengths that it had; None takes what is stored of that.
         stores: Whether the forecasts are stored as well; one that is the run's own stays as it was.
+
+    Raises:
+        PlanError: The run has nothing to compare, or no plan with as many replicas as it had can be forecast.
     """
     from dataclasses import replace
 
+    from rlplan.errors import PlanError
     from rlplan.files.writing import write_json
     from rlplan.planner.measured.measured_lengths import forecast_as_run, same_lengths
     from rlplan.replicas import GENERATE
@@ -161,13 +165,20 @@ def compare_run(
     of_replicas: tuple[ReplicaRow, ...] = ()
     if run.replicas:
         whole, of_replicas = run, stored_replicas(out)
+        among = {row.replicas for row in of_replicas}  # the stored forecast is of one of these
         forecasts: dict[int, Forecast] = {}
         if facts is not None:
             forecasts = _by_replicas(whole, facts)
             as_run_of = _by_replicas(whole, facts, tokens_by_replicas(whole))
             of_replicas = replica_rows(whole, forecasts, as_run_of)
-        run = with_usual_replicas(whole, forecasts)
-        forecast = forecasts.get(run.plan.tasks[GENERATE].dp, forecast)
+            among = set(forecasts)
+        run = with_usual_replicas(whole, among)
+        if facts is not None:
+            if not forecasts:
+                raise PlanError(
+                    "run: no number of replicas that it had has a forecast to compare with"
+                )
+            forecast = forecasts[run.plan.tasks[GENERATE].dp]
     if run.replanned and facts is not None:  # what was measured is the last plan's
         forecast = simulate(run.plan, facts)
     as_run = stored_as_run(out)

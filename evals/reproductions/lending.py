@@ -148,7 +148,7 @@ NOTES = (
     ),
     (
         "The run of 16 + 16 GPUs without a switch (verl's table of V1's modes, 338 s a step; its GPUs are taken for H100, as those of the "
-        "table beside it are) has no part in the factor: with it that run is forecast 12 % too short, from sheets 9 % too long. With "
+        "table beside it are) has no part in the factor: with it that run is forecast 12 % too short, from sheets 8 % too long. With "
         "training and log-probabilities 2.5 times as long as forecast it would be 4 % too short and the switch's gain 8 %, but the run "
         "of 16 + 8 then 8 % too long: two factors do not explain both runs without lending."
     ),

@@ -21,6 +21,7 @@ from rlplan.executor.workers.cluster.looking import clock_offsets
 from rlplan.executor.workers.cluster.nodes import Placed
 from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import (
+    LOSS_SHOWS_SECONDS,
     KeptWorkers,
     WorkerGroup,
     end_placed_groups,
@@ -35,8 +36,6 @@ from rlplan.executor.workers.worker import Worker
 from rlplan.plan import Plan, ResourcePool
 from rlplan.replicas import GENERATE, with_replicas
 
-# A killed process shows at once; its neighbours' broken connections may show a little earlier.
-LOSS_SHOWS_SECONDS = 5.0
 # No token has this number: nothing that is sampled ends a response.
 NO_TOKEN = -1
 

@@ -17,6 +17,8 @@ from rlplan.job import Job
 
 # How long to wait for results before looking whether some rank has failed.
 LOOK_SECONDS = 0.5
+# A killed process shows at once; its neighbours' broken connections may show a little earlier.
+LOSS_SHOWS_SECONDS = 5.0
 
 
 class WorkerGroup:

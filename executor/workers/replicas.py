@@ -7,7 +7,13 @@ import ray
 
 from rlplan.errors import RlplanError
 from rlplan.executor.workers.calls import PoolSetup, RankInPool
-from rlplan.executor.workers.pools import LOOK_SECONDS, WorkerGroup, fetched, is_lost
+from rlplan.executor.workers.pools import (
+    LOOK_SECONDS,
+    LOSS_SHOWS_SECONDS,
+    WorkerGroup,
+    fetched,
+    is_lost,
+)
 from rlplan.executor.workers.wanted import Wanted
 
 # How often in a row a replica may fail to start before none is started any more.
@@ -123,7 +129,8 @@ class ReplicaGroup(WorkerGroup):
     def answers(self, references: Mapping[int, Any]) -> dict[int, Any]:
         """Wait for what ranks answer, and return it by rank, without replicas one of whose processes has ended.
 
-        These are left to who lets replicas come and go, who learns of it by the next call that it sends them.
+        These are left to who lets replicas come and go, who learns of it by the next call that it sends them. Where a rank fails whose
+        replica is whole, the others are not waited for: they may hang in a collective with it.
 
         Raises:
             UserError: A worker met a mistake of the user's.
@@ -134,8 +141,9 @@ class ReplicaGroup(WorkerGroup):
         while waiting:
             ready, _ = ray.wait(list(waiting), num_returns=1, timeout=LOOK_SECONDS)
             for reference in ready:
-                number = self.number_of(waiting.pop(reference))
-                if number not in ended and is_lost(reference):
+                rank = waiting.pop(reference)
+                number = self.number_of(rank)
+                if number not in ended and self._has_ended(number, rank, reference):
                     ended.add(number)
                     self.members[number].end()  # other ranks may hang in a collective with it
         left = {
@@ -144,6 +152,22 @@ class ReplicaGroup(WorkerGroup):
         if references and not left:
             raise RlplanError("a worker died: of all replicas that generate")
         return fetched(left)
+
+    def _has_ended(self, number: int, rank: int, answer: Any) -> bool:
+        """Tell whether a process of a replica has ended, by what one of its ranks answers.
+
+        Raises:
+            RlplanError: The rank failed, and all processes are there.
+        """
+        if is_lost(answer):
+            return True
+        try:
+            fetched({rank: answer})
+        except RlplanError:  # of a rank whose peer has ended, or a failure of its own
+            if self.members[number].lost_ranks(LOSS_SHOWS_SECONDS):
+                return True
+            raise
+        return False
 
     def stop(self) -> None:
         """End all workers and free their places."""

@@ -2,12 +2,14 @@
 
 A sheet is read as YAML and checked against types, which takes longer than most answers that need it. What came of it lies
 in the `__pycache__` of this folder, a file for each sheet. It counts only while all files of the package that decide it
-have the content that they had: the sheet, those that it is a variant of, and the modules that say what may stand in it.
+have the content that they had: the sheet, those that it is a variant of, the modules that say what may stand in it, and the one
+that puts it together.
 Where nothing can be written, sheets are read each time. Whoever can write there can write this package's code as well.
 """
 
 import ast
 import json
+import os
 import pickle
 import sys
 import tempfile
@@ -47,7 +49,7 @@ def kept(kind: type[T], path: Path, read: Callable[[], tuple[T, Iterable[Path]]]
     """Return what a file of this package holds as `kind`, which is read only where it is not kept.
 
     Args:
-        read: Returns it, and all files that it was read from.
+        read: Returns it, and all files that it was read from; the module that it stands in decides it too.
     """
     place = _place_of(kind, path)
     if place is None:
@@ -56,7 +58,7 @@ def kept(kind: type[T], path: Path, read: Callable[[], tuple[T, Iterable[Path]]]
     if found is None:
         found, files = read()
         if not sys.dont_write_bytecode:
-            _keep(place, found, kind, files)
+            _keep(place, found, (kind.__module__, read.__module__), files)
     return found
 
 
@@ -92,25 +94,45 @@ def _known(kind: type[T], place: Path) -> T | None:
     return found if isinstance(found, kind) else None
 
 
-def _keep(place: Path, value: object, kind: type, files: Iterable[Path]) -> None:
+def _keep(place: Path, value: object, modules: Iterable[str], files: Iterable[Path]) -> None:
     """Keep a value with the content of the files that decide it, if they have not just changed and it can be written.
 
     Args:
-        files: That it was read from; the modules that say what may stand in it are found.
+        modules: That decide it, with what they import.
+        files: That it was read from.
     """
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        every = sorted({*files, *_modules_of(kind.__module__)})
-        if any(each.stat().st_mtime_ns > _STARTED_NS for each in every):
+        if not os.access(place.parent, os.W_OK):  # what follows takes longer than reading a sheet
+            return
+        every = sorted({*files, *(each for module in modules for each in _modules_of(module))})
+        if any(_changed_ns(each) > _STARTED_NS for each in every):
             return
         body = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         digests = {str(each.relative_to(PACKAGE)): _digest_of(each) for each in every}
         head = json.dumps({"files": digests, "body": _digest(body)})
-        with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
-            file.write(head.encode() + b"\n" + body)
-        Path(file.name).replace(place)
+        _write(place, head.encode() + b"\n" + body)
     except (OSError, ValueError, pickle.PicklingError):
         return
+
+
+def _changed_ns(path: Path) -> int:
+    """Return when a file was changed or put in its place; tools that copy files set the first of these times back."""
+    found = path.stat()
+    return max(found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _write(place: Path, content: bytes) -> None:
+    """Write a file whole or not at all, readable by whom the package's code is readable by, as bytecode is."""
+    with tempfile.NamedTemporaryFile(dir=place.parent, delete=False) as file:
+        written = Path(file.name)
+    try:
+        written.write_bytes(content)
+        written.chmod(Path(__file__).stat().st_mode & 0o666)
+        written.replace(place)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise
 
 
 def _digest(content: bytes) -> str:

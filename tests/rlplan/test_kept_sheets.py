@@ -1,9 +1,11 @@
 """Sheets that were decoded once are used again only while all that decides them is as it was."""
 
 import dataclasses
+import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,6 +87,44 @@ def test_a_file_that_has_just_changed_is_not_kept(package, monkeypatch):
 def test_where_nothing_can_be_written_sheets_are_read_each_time(package, tmp_path):
     (tmp_path / "kept").write_text("a file where a folder would be")
     assert read_as(package, {"a": 1}) == {"a": 1}
+    assert read_as(package, {"a": 2}) == {"a": 2}
+
+
+def test_what_cannot_take_its_place_leaves_nothing_behind(package, tmp_path):
+    read_as(package, {"a": 1})
+    (file,) = (tmp_path / "kept").iterdir()
+    file.unlink()
+    (file / "in the way").mkdir(parents=True)
+    assert read_as(package, {"a": 2}) == {"a": 2}
+    assert list((tmp_path / "kept").iterdir()) == [file]
+
+
+def test_what_is_kept_may_be_read_by_whom_the_code_may_be_read_by(package, tmp_path):
+    read_as(package, {"a": 1})
+    (file,) = (tmp_path / "kept").iterdir()
+    assert file.stat().st_mode & 0o777 == Path(kept_sheets.__file__).stat().st_mode & 0o666
+
+
+def test_in_a_folder_that_cannot_be_written_nothing_is_worked_out(package, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.delattr(kept_sheets, "_modules_of")
+    assert read_as(package, {"a": 1}) == {"a": 1}
+
+
+def test_the_module_that_puts_a_sheet_together_decides_it_too(package, monkeypatch):
+    (package / "reader.py").write_text("A = 1\n")
+    of = {__name__: frozenset({package / "reader.py"})}
+    monkeypatch.setattr(kept_sheets, "_modules_of", lambda name: of.get(name, frozenset()))
+    read_as(package, {"a": 1})
+    (package / "reader.py").write_text("A = 2\n")
+    assert read_as(package, {"a": 2}) == {"a": 2}
+
+
+def test_a_file_that_is_put_in_place_with_an_older_time_has_just_changed(package, monkeypatch):
+    os.utime(package / "sheet.yaml", ns=(1, 1))
+    os.utime(package / "kinds.py", ns=(1, 1))
+    monkeypatch.setattr(kept_sheets, "_STARTED_NS", 2)
+    read_as(package, {"a": 1})
     assert read_as(package, {"a": 2}) == {"a": 2}
 
 

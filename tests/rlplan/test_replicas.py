@@ -73,5 +73,21 @@ def test_a_schedule_may_stand_in_a_file_with_remarks(tmp_path):
     file.write_text("# more nodes in the evening\n0:1\n40:3  # from eight on\n\n60:2\n")
     assert read_replicas(str(file)) == read_schedule("0:1,40:3,60:2")
     file.write_text("40:3\n")
-    with pytest.raises(FileError, match="at first"):
+    with pytest.raises(FileError, match=r"evening.txt.*at first"):
         read_replicas(str(file))
+    file.write_text("")
+    with pytest.raises(FileError, match=r"evening.txt.*is no schedule"):
+        read_replicas(str(file))
+
+
+def test_a_schedule_is_one_whatever_files_are_called(tmp_path, monkeypatch):
+    (tmp_path / "2").write_text("0:1\n")
+    monkeypatch.chdir(tmp_path)
+    assert read_replicas("2") == read_schedule("2")
+
+
+def test_a_schedule_may_be_longer_than_a_name_of_a_file():
+    words = ",".join(f"{first}:{1 + first % 3}" for first in range(100))
+    assert len(read_replicas(words).counts) == 100
+    with pytest.raises(FileError, match="is no schedule of replicas"):
+        read_replicas("x" * 1000)

@@ -11,7 +11,7 @@ from rlplan.planner.adapting import replicas
 from rlplan.planner.adapting.replicas import LEAST_GAIN, replica_table
 from rlplan.profiles.facts import load_facts
 from rlplan.replicas import ReplicaRange, with_replicas
-from rlplan.workload import Environment, Lognormal
+from rlplan.workload import Environment, Lognormal, Uniform, longest, mean_length
 from tests.executor.plans import make_job, make_plan
 from tests.planner.adapting.test_adapting import (
     job,  # noqa: F401 -- a fixture
@@ -40,10 +40,10 @@ class Canned:
         self.cost_usd = (1 + count) * self.iteration_seconds
 
 
-def canned(monkeypatch, fits=lambda _: True):
+def canned(monkeypatch, fits=lambda *_: True):
     def forecast(plan, facts, count, tokens):
         found = Canned(count, tokens)
-        found.feasible = fits(count)
+        found.feasible = fits(count, tokens)
         return found
 
     monkeypatch.setattr(replicas, "_forecast", forecast)
@@ -90,12 +90,49 @@ def test_losses_of_spot_nodes_count(monkeypatch):
     assert [round(row.seconds[count], 2) for count in range(1, 5)] == [3.11, 1.7, 1.3, 1.4]
 
 
+def test_numbers_with_which_losses_leave_nothing_are_left_out(monkeypatch):
+    def forecast(plan, facts, count, tokens):
+        found = Canned(count, tokens)
+        lost = found.iteration_seconds if count > 1 else None
+        found.spot = SimpleNamespace(iteration_seconds=lost, cost_usd=None)
+        return found
+
+    monkeypatch.setattr(replicas, "_forecast", forecast)
+    table = replica_table(plan_of(), None, ReplicaRange(least=1, most=4))
+    assert {count for row in table.rows for count in row.seconds} == {2, 3, 4}
+    assert table.words
+    with pytest.raises(InfeasibleError, match="would not get on"):
+        replica_table(plan_of(), None, ReplicaRange(least=1, most=1))
+
+
 def test_numbers_that_do_not_fit_are_left_out_and_none_is_an_error(monkeypatch):
-    canned(monkeypatch, fits=lambda count: count > 2)
+    canned(monkeypatch, fits=lambda count, _: count > 2)
     table = replica_table(plan_of(), None, ReplicaRange(least=1, most=4))
     assert {row.replicas for row in table.rows} == {3, 4}
     with pytest.raises(InfeasibleError, match="none of 1 to 2 replicas fits"):
         replica_table(plan_of(), None, ReplicaRange(least=1, most=2))
+
+
+def test_longer_responses_than_are_planned_that_fit_nowhere_stop_no_run(monkeypatch):
+    """Planned are 10 to 40 tokens; with none that fits at 56 and 80 the row of 40 is the last."""
+    canned(monkeypatch, fits=lambda _, tokens: tokens < 50)
+    table = replica_table(plan_of(), None, ReplicaRange(least=1, most=4))
+    assert table.rows[-1].tokens == pytest.approx(40)
+    assert table.row_of(80.0) is table.rows[-1]
+    canned(monkeypatch, fits=lambda _, tokens: tokens < 30)
+    with pytest.raises(InfeasibleError, match="none of 1 to 4 replicas fits at 40 tokens"):
+        replica_table(plan_of(), None, ReplicaRange(least=1, most=4))
+
+
+@pytest.mark.parametrize("lengths", [64, Uniform(low=16, high=48)])
+def test_no_longer_means_are_forecast_than_the_longest_response(monkeypatch, lengths):
+    canned(monkeypatch)
+    table = replica_table(plan_of(lengths), None, ReplicaRange(least=1, most=4))
+    mean, most = mean_length(lengths), longest(lengths)
+    expected = [mean * 2 ** (step / 2) for step in range(-2, 3)]
+    assert [row.tokens for row in table.rows] == pytest.approx(
+        [each for each in expected if each < most + 1e-6]
+    )
 
 
 @pytest.mark.full
