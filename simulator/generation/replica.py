@@ -77,7 +77,7 @@ class ReplicaLimits:
             length fits the KV cache (TensorRT-LLM's guaranteed-no-evict policy), so that none is
             ever preempted.
         prompt_samples: Consecutive sequences with the same prompt. A static wave prefills that prompt once, mixed
-            batching its whole blocks once (a prefix cache; the cache room that shared blocks save is not counted).
+            and continuous batching its whole blocks once (a prefix cache; the cache room that shared blocks save is not counted).
         state_blocks: Blocks that a running sequence holds beside those of its tokens.
         keeps_prefixes: Whether blocks of what has ended stay in the cache until others need them, for
             sequences that begin alike (a prefix cache).
