@@ -294,7 +294,9 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     apart = stages_apart(columns.tp, per_node)
     beyond = (columns.cp * columns.ep > 1) & (not table.any.engine.stages_outermost)
     stages = np.where(beyond, np.minimum(columns.pp, apart), 1)
-    placed = table.with_columns(columns.changed(pp=stages))
+    # A rank that has all of a model's states gathers none.
+    zero = np.where(columns.state_ranks > 1, columns.zero, 0)
+    placed = table.with_columns(columns.changed(pp=stages, zero=zero))
     names: tuple[str, ...] = (*SHARD_COLUMNS, "pp", "micro_batch", "recompute")
     if placed.any.options.fills_budgets:
         names += ("token_budget",)

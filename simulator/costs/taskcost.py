@@ -4,7 +4,7 @@ Factors of a site and of a framework act once, on the parts of a whole task or t
 bytes, calls that pass it, and transfers between pools; states of trainers theirs between GPUs and the host.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from math import hypot
 
@@ -135,17 +135,20 @@ def times(cost: TaskCost, factor: float) -> TaskCost:
     return cost.each(lambda _, part: part * factor)
 
 
-def with_spread(cost: TaskCost, spread: float) -> TaskCost:
+def with_spread(cost: TaskCost, spread: float, keep: Collection[str] = ()) -> TaskCost:
     """Return a cost with the relative spread that an engine's forecasts showed, where it is known.
 
     Parts that a profile measured keep their own.
+
+    Args:
+        keep: Parts that have it already, with what else is known of them.
     """
     if not spread:
         return cost
     return cost.each(
-        lambda _, part: (
+        lambda name, part: (
             replace(part, spread_seconds=part.seconds * spread)
-            if part.source >= Source.FITTED
+            if part.source >= Source.FITTED and name not in keep
             else part
         )
     )

@@ -457,6 +457,14 @@ class ReservingEpisodes(MixedEpisodes, ReservingSet):
 class PrefillFirstEpisodes(EpisodeSet, PrefillFirst):
     """Prefill what environments added before the others go on."""
 
+    def cached_tokens(self, sequence: int) -> int:
+        """Return the tokens of a turn's context that need no pass: of one that was handed on all, its first token comes with it.
+
+        SGLang's engines that write take that token from the one that has read (disaggregation/decode.py).
+        """
+        cached = super().cached_tokens(sequence)
+        return self.prompts[sequence] if cached and self.prefills is not None else cached
+
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a turn run whose context is cached."""
         self.note_admission(sequence)

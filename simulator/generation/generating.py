@@ -199,6 +199,13 @@ REMEMBERED_REPLICAS = 4096
 # Batching whose steps are priced in parts; waves are priced pass by pass.
 CONTINUOUS = ("continuous", "mixed", "calls")
 WAVES = ("static", "none")
+DECODE = "decode"
+
+
+def parts_with_host(engine: EngineSheet) -> tuple[str, ...]:
+    """Return the parts of an engine's generation whose spread has that of waiting for the host in it already."""
+    return (DECODE,) if engine.batching in CONTINUOUS else ()
+
 
 Steps = ReplicaSteps | EngineSteps
 
@@ -262,7 +269,7 @@ def with_length_spread(
     wider = math.hypot(known.spread_seconds, lucky) - known.spread_seconds
     return cost.each(
         lambda name, part: (
-            replace(part, spread_seconds=part.spread_seconds + wider) if name == "decode" else part
+            replace(part, spread_seconds=part.spread_seconds + wider) if name == DECODE else part
         )
     )
 

@@ -10,13 +10,11 @@ from rlplan.simulator.costs.taskcost import (
     times,
     with_spread,
 )
-from rlplan.simulator.generation.generating import CONTINUOUS, slowest_replica
+from rlplan.simulator.generation.generating import DECODE, parts_with_host, slowest_replica
 from rlplan.simulator.memory.task_memory import generate_memory as memory
 from rlplan.simulator.placed import PlacedTask
 
 __all__ = ["cost", "memory"]
-
-DECODE = "decode"
 
 
 def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
@@ -30,7 +28,6 @@ def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     if slowest.handed.seconds:
         parts[HANDED] = slowest.handed
     once = cost_of({**parts, CALL: call_of(placed)})
-    known = with_spread(once, placed.engine.generation_spread(placed.model))
-    if placed.engine.batching in CONTINUOUS:  # what waits for the host is in their spread too
-        known = known.each(lambda name, part: slowest.decode if name == DECODE else part)
+    spread = placed.engine.generation_spread(placed.model)
+    known = with_spread(once, spread, parts_with_host(placed.engine))
     return times(known, placed.task.batches)

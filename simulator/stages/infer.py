@@ -18,7 +18,7 @@ from rlplan.simulator.costs.taskcost import (
     with_spread,
 )
 from rlplan.simulator.costs.teaching import picked_bytes
-from rlplan.simulator.generation.generating import slowest_replica
+from rlplan.simulator.generation.generating import DECODE, parts_with_host, slowest_replica
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import JUDGED_COLUMNS
 from rlplan.simulator.memory.task_memory import passes_memory as memory
@@ -57,11 +57,12 @@ def _seconds(placed: PlacedTask) -> tuple[float]:
 def _judged_cost(placed: PlacedTask, judge: PlacedTask) -> TaskCost:
     """Return what a served model's generation costs; its engine has what its share of each GPU leaves to its cache."""
     slowest = slowest_replica(judge, serving_cache_bytes(judge))
-    parts = {"prefill": slowest.prefill, "decode": slowest.decode, ENVIRONMENT: slowest.waiting}
+    parts = {"prefill": slowest.prefill, DECODE: slowest.decode, ENVIRONMENT: slowest.waiting}
     if placed.task.role == "teacher":
         parts[PROMPT_LOG_PROBS] = _prompt_log_probs(judge)
     once = cost_of({**parts, CALL: call_of(placed)})
-    return with_spread(once, judge.engine.generation_spread(judge.model))
+    spread = judge.engine.generation_spread(judge.model)
+    return with_spread(once, spread, parts_with_host(judge.engine))
 
 
 def _prompt_log_probs(teacher: PlacedTask) -> Estimate:

@@ -58,9 +58,9 @@ def continuous(replica: Replica, prompts, responses) -> Outcome:  # noqa: C901, 
             first = head.number % replica.prompt_samples == 0 or head.done > 0
             known = 0 if first else (head.prompt - 1) // size * size
             running.append(waiting.pop(0))
-            admitted.append((head, head.cached - known))
+            admitted.append((head, known))
         if admitted:
-            outcome.seconds += prefill(replica, [tokens for _, tokens in admitted])
+            outcome.seconds += prefill(replica, [(each.cached, known) for each, known in admitted])
             for each, _ in admitted:
                 each.done += 1
         else:
@@ -93,14 +93,25 @@ def held_with_grown(running, position, size):
     )
 
 
-def prefill(replica: Replica, lengths) -> float:
+def prefill(replica: Replica, prompts) -> float:
+    """Take pairs of a prompt's tokens and those of them that lie in the cache, in passes."""
     seconds, batch = 0.0, []
-    for length in lengths:
-        if batch and sum(batch) + length > replica.max_batched_tokens:
-            seconds += replica.prefill_seconds(len(batch), sum(batch) / len(batch))
+    for whole, known in prompts:
+        new = sum(each - own for each, own in batch)
+        if batch and new + whole - known > replica.max_batched_tokens:
+            seconds += prefill_pass(replica, batch)
             batch = []
-        batch.append(length)
-    return seconds + replica.prefill_seconds(len(batch), sum(batch) / len(batch))
+        batch.append((whole, known))
+    return seconds + prefill_pass(replica, batch)
+
+
+def prefill_pass(replica: Replica, batch) -> float:
+    count, new = len(batch), sum(whole - known for whole, known in batch)
+    if not any(known for _, known in batch):
+        return replica.prefill_seconds(count, new / count)
+    # Each new token sees what lies in the cache and half of the new ones of its prompt.
+    pairs = sum((whole - known) * (known + (whole - known) / 2) for whole, known in batch)
+    return replica.mixed_seconds(0, 0.0, Chunks(count, new / count, pairs / new - new / count / 2))
 
 
 def waves(replica: Replica, prompts, responses) -> Outcome:
@@ -119,7 +130,7 @@ def waves(replica: Replica, prompts, responses) -> Outcome:
                 outcome.seconds += replica.prefill_seconds(len(members), tokens + token)
                 outcome.steps += 1
             elif token == 0:
-                outcome.seconds += prefill(replica, [tokens] * len(members))
+                outcome.seconds += prefill(replica, [(tokens, 0)] * len(members))
             else:
                 outcome.seconds += replica.decode_seconds(len(members), tokens + token - 1)
                 outcome.steps += 1

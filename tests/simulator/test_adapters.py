@@ -169,6 +169,21 @@ def test_a_layer_whose_weights_are_spread_is_gathered_by_the_host():
         assert ours[way].seconds - theirs[way].seconds == pytest.approx(layers * seconds)
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_gpu_alone_gathers_nothing(apart):
+    """FSDP of one rank is NO_SHARD (PyTorch, fsdp/_init_utils.py); many layouts are priced as one is alone."""
+    options = FrozenDict({"actor": TrainerOptions(adapters_apart=apart)})
+    small = replace(job_with() if apart else FULL, trainers=options)
+    small = replace(small, workload=replace(small.workload, prompt_tokens=8, response_tokens=8))
+    sizes = {"engine": "fsdp2-hf", "micro_batch": 1}
+    alone, whole = (
+        dict(passes_cost(placed(small, gpus=1, dp=1, zero=stage, **sizes)).parts)
+        for stage in (3, 2)
+    )
+    for way in ("forward", "backward"):
+        assert alone[way] == whole[way]
+
+
 @pytest.mark.parametrize("recompute", ["none", "selective"])
 def test_what_computes_no_product_again_gathers_no_adapter_again(recompute):
     apart = FrozenDict({"actor": TrainerOptions(adapters_apart=True)})

@@ -123,8 +123,9 @@ def test_a_llama_of_8b_decodes_as_was_measured():
         assert 128 * clock(engine).decode(8, 96) == pytest.approx(seconds, rel=0.15)
 
 
-def test_a_prompt_of_many_samples_is_computed_once():
-    sheet = load_engine("vllm-0.11")
+@pytest.mark.parametrize("name", ["vllm-0.11", "sglang-0.5"])
+def test_a_prompt_of_many_samples_is_computed_once(name):
+    sheet = load_engine(name)
     prompts, responses = [2000] * 64, [64] * 64
     times = []
     for samples in (1, 8):

@@ -54,6 +54,23 @@ def test_jumps_equal_the_token_by_token_reference(batching, one, workload):
     assert quick.finish_seconds == pytest.approx(finish, rel=1e-6)
 
 
+def test_prompts_of_one_group_are_prefilled_once_where_prompts_go_first():
+    asked = []
+
+    def mixed(running, cached, chunks):
+        asked.append((running, *chunks))
+        return chunks.parts * chunks.tokens
+
+    one = replica(max_running=4, block_tokens=4, prompt_samples=2, mixed_seconds=mixed)
+    found = generate(one, [10, 10, 6, 6], [1] * 4)
+    # Of second samples the whole blocks are there, 8 and 4 tokens; 10 + 2 + 6 + 2 tokens are left, which see
+    # 10*5 + 2*(8 + 1) + 6*3 + 2*(4 + 1) keys.
+    assert found.prefill_seconds == 20
+    ((running, parts, tokens, seen),) = asked
+    assert (running, parts, tokens) == (0, 4, 5)
+    assert parts * tokens * (seen + tokens / 2) == pytest.approx(96)
+
+
 def mixed_seconds(running, cached, chunks):
     """Cost a mixed step: affine in the cached tokens, quadratic in the chunks' own."""
     own = chunks.parts * (chunks.tokens + 0.01 * chunks.tokens * (chunks.seen + chunks.tokens / 2))

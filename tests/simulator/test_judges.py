@@ -41,13 +41,17 @@ def cost(plan, facts, name=TASK):
     return next(each for each in simulate(plan, facts).costs if each.name == name)
 
 
-def test_a_judge_takes_what_an_actor_of_its_size_takes_to_write_as_much_about_as_much(facts):
+@pytest.mark.parametrize("engine", ["vllm", "vllm-0.11-eager"])  # the second waits for its host
+def test_a_judge_takes_what_an_actor_of_its_size_takes_to_write_as_much_about_as_much(
+    engine, facts
+):
     plan = judged(None, prompt_tokens=40, response_tokens=64)
-    tasks = plan.tasks.with_item(
-        "actor.generate", replace(plan.tasks["actor.generate"], max_running=256)
-    )
+    generate = replace(plan.tasks["actor.generate"], engine=engine, max_running=256)
+    tasks = plan.tasks.with_item("actor.generate", generate)
     alike = cost(replace(plan, tasks=tasks), facts, "actor.generate").parts
-    found = cost(judged(), facts).parts  # 16 tokens of a prompt, 16 of a response, 8 beside
+    found = cost(
+        judged(replace(JUDGE, engine=engine)), facts
+    ).parts  # 16 tokens of a prompt, 16 of a response, 8 beside
     assert set(found) >= {"prefill", "decode", CALL}
     for part in ("prefill", "decode"):
         assert found[part] == pytest.approx(alike[part])

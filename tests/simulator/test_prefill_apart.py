@@ -36,6 +36,14 @@ def test_a_prompt_is_read_elsewhere_and_its_cache_moved_before_its_response_begi
     assert (found.prefill_seconds, found.decode_seconds) == pytest.approx((1, 4))
 
 
+def test_an_engine_whose_prompts_hold_up_what_decodes_computes_nothing_of_what_is_handed_on():
+    one = replace(apart(), batching="continuous")
+    found = play(one, episode((5, 0.0, 0)))
+    # As above, but that the first token comes with the cache: no step is launched for it.
+    assert found.seconds == pytest.approx(10 + 1 + 4)
+    assert (found.prefill_seconds, found.decode_seconds) == pytest.approx((0, 4))
+
+
 def test_samples_of_a_prompt_are_read_once_and_moved_each():
     found = play(apart(), *(episode((5, 0.0, 0)) for _ in range(2)))
     # The second reads its last token in its share of a full pass, from 10 s on, and comes at 12 s, when the first has its

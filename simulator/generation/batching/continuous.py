@@ -7,7 +7,7 @@ jumps.
 """
 
 from rlplan.simulator.generation.batching.running import DecodeSteps, RunningSet
-from rlplan.simulator.generation.replica import Chunks, Replica, blocks_of, prefill_passes
+from rlplan.simulator.generation.replica import Chunks, Replica, blocks_of
 
 
 def mixed_set(
@@ -21,12 +21,25 @@ def mixed_set(
 class PrefillTokens:
     """Hold the prompt tokens that one step computes."""
 
-    __slots__ = ("chunks", "complete", "pairs", "tokens")
+    __slots__ = ("chunks", "complete", "computed", "pairs", "tokens")
 
     def __init__(self) -> None:
-        self.chunks = self.tokens = 0
+        self.chunks = self.tokens = self.computed = 0
         self.pairs = 0.0  # (query, key) pairs of their attention
         self.complete: list[tuple[int, int]] = []  # (sequence, its tokens)
+
+    def add(self, computed: int, tokens: int) -> None:
+        """Add tokens of a prompt behind those that are computed already."""
+        self.chunks += 1
+        self.tokens += tokens
+        self.computed += computed
+        self.pairs += tokens * (computed + tokens / 2)
+
+    @property
+    def of_mean(self) -> Chunks:
+        """Return as many prompts of the mean of their tokens, whose attention has as many pairs."""
+        mean = self.tokens / self.chunks
+        return Chunks(self.chunks, mean, self.pairs / self.tokens - mean / 2)
 
 
 class PagedSet(RunningSet):
@@ -156,9 +169,7 @@ class PagedSet(RunningSet):
             computed: Tokens of it that are cached already.
             total: Tokens after which it decodes.
         """
-        taken.chunks += 1
-        taken.tokens += tokens
-        taken.pairs += tokens * (computed + tokens / 2)
+        taken.add(computed, tokens)
         if computed + tokens == total:
             self.part = None
             taken.complete.append((sequence, total))
@@ -170,9 +181,7 @@ class PagedSet(RunningSet):
     def _mixed_step(self, taken: PrefillTokens) -> None:
         running = len(self.running)
         cached = self.step + self.offset_sum / running if running else 0.0
-        mean = taken.tokens / taken.chunks
-        chunks = Chunks(taken.chunks, mean, taken.pairs / taken.tokens - mean / 2)
-        together = self.replica.mixed_seconds(running, cached, chunks)
+        together = self.replica.mixed_seconds(running, cached, taken.of_mean)
         # The time that the step would have taken without newcomers counts as decoding.
         alone = self.run_seconds(running, cached, 1) if running else 0.0
         alone = min(alone, together)
@@ -230,7 +239,7 @@ class PrefillFirst(RunningSet):
     def turn(self, most: int | None = None) -> DecodeSteps | None:
         """Prefill newcomers; where there are none, return the decode steps that come next."""
         if not self.closed and (admitted := self._admit()):
-            self.prefill += prefill_passes(self.replica, admitted)
+            self.prefill += self._prefilling(admitted)
             self.note_peaks()
             self.complete()
             return None
@@ -238,21 +247,46 @@ class PrefillFirst(RunningSet):
             self.preempt()
         return self.next_jump(most)
 
-    def _admit(self) -> list[int]:
+    def _admit(self) -> list[tuple[int, int]]:
         """Move sequences from the head of the queue into the running set while they fit.
 
         Returns:
-            The tokens that each of them prefills.
+            Of each of them the tokens that lie in the cache, and those that are prefilled.
         """
         self.closed = True
         free = self.replica.max_running - len(self.running)
-        admitted: list[int] = []
+        admitted: list[tuple[int, int]] = []
         while self.waiting and len(admitted) < free:
             sequence = self.waiting[0]
             tokens = self.prompts[sequence] + self.done_tokens[sequence]
             if self.used + blocks_of(tokens, self.block) + self.held > self.capacity:
                 break
             self.waiting.popleft()
-            admitted.append(tokens - self.cached_tokens(sequence))
+            cached = self.cached_tokens(sequence)
+            admitted.append((cached, tokens - cached))
             self.enter(sequence, tokens)
         return admitted
+
+    def _prefilling(self, admitted: list[tuple[int, int]]) -> float:
+        """Return the seconds of prefilling what was admitted in order, in passes of `max_batched_tokens`.
+
+        What lies in the cache as a whole, its first token with it, needs no pass.
+        """
+        seconds, taken = 0.0, PrefillTokens()
+        for cached, tokens in admitted:
+            if not tokens:
+                continue
+            if taken.chunks and taken.tokens + tokens > self.replica.max_batched_tokens:
+                seconds += self._pass_seconds(taken)
+                taken = PrefillTokens()
+            taken.add(cached, tokens)
+        return seconds + self._pass_seconds(taken)
+
+    def _pass_seconds(self, taken: PrefillTokens) -> float:
+        """Return the seconds of one pass; what it finds in the cache is attended to."""
+        if not taken.chunks:
+            return 0.0
+        chunks = taken.of_mean
+        if not taken.computed:
+            return self.replica.prefill_seconds(chunks.parts, chunks.tokens)
+        return self.replica.mixed_seconds(0, 0.0, chunks)

@@ -72,15 +72,6 @@ class RunningSet(ABC):
         self.finish = [0.0] * len(prompts)
         self.ended: list[int] = []
 
-    def cached_tokens(self, sequence: int) -> int:
-        """Return the tokens of its prompt that an earlier sample of it computed: whole blocks, never the last token.
-
-        What was preempted is computed again: the cache was full.
-        """
-        if sequence % self.replica.prompt_samples == 0 or self.done_tokens[sequence]:
-            return 0
-        return (self.prompts[sequence] - 1) // self.block * self.block
-
     @property
     def now(self) -> float:
         """Return the seconds since the start."""
@@ -174,6 +165,15 @@ class RunningSet(ABC):
             else:
                 used += sum(self.residues[:last]) + sum(self.residues[first:])
         return used
+
+    def cached_tokens(self, sequence: int) -> int:
+        """Return the tokens of its prompt that an earlier sample of it computed: whole blocks, never the last token.
+
+        What was preempted is computed again: the cache was full.
+        """
+        if sequence % self.replica.prompt_samples == 0 or self.done_tokens[sequence]:
+            return 0
+        return (self.prompts[sequence] - 1) // self.block * self.block
 
     def enter(self, sequence: int, tokens: int) -> None:
         """Let a sequence run whose `tokens` tokens are cached and have given one token more."""
