@@ -170,7 +170,8 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
             "dapo", tmp_path, work={**WORK, "samples_per_prompt": 2}, **more
         ).dynamic_sampling
 
-    assert sampling(framework="verl") == DynamicSampling(filters_first=True)
+    for name in ("verl", "easyr1", "nemo-rl-megatron-0.4", "nemo-rl-dtensor", "skyrl"):
+        assert sampling(framework=name) == DynamicSampling(filters_first=True)
     told = {"expected_rounds": 3, "filters_first": False}
     found = sampling(framework="verl", dynamic_sampling=told)
     assert found == DynamicSampling(expected_rounds=3, filters_first=False)
