@@ -1,6 +1,7 @@
 """`rlplan export --patch`: a user's own script, changed in what a plan has otherwise and nowhere else."""
 
 import difflib
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +85,7 @@ def test_the_model_stays_the_users_and_a_plan_of_another_is_refused(plan, tmp_pa
 
 
 def test_a_script_that_is_no_text_is_refused(plan, tmp_path):
-    (tmp_path / "run.sh").write_bytes(b"\xff\xfe")
+    (tmp_path / "run.sh").write_bytes(b"\xff\xff")
     with pytest.raises(FileError, match="UTF-8"):
         patched(tmp_path / "run.sh", "verl", plan, {})
 
@@ -95,6 +96,63 @@ def test_a_value_that_is_quoted_or_a_variable_is_replaced_too(plan, tmp_path):
     found = patch(tmp_path, with_field(plan, "actor.update", token_budget=32768), text)
     assert "ppo_max_token_len_per_gpu=32768 \\" in found.text
     assert "BUDGET=16384\n" in found.text
+
+
+BUDGET = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+OF_PASSES = [
+    f"actor_rollout_ref.{each}.log_prob_max_token_len_per_gpu=16384" for each in ("rollout", "ref")
+]
+# The key is the last word of the command.
+COMMAND = " ".join(
+    [
+        "python3",
+        *(each for each in VERL if not each.startswith(BUDGET)),
+        *OF_PASSES,
+        f"{BUDGET}=VALUE",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        'ray job submit -- bash -c "cd /x && COMMAND" 2>&1 | tee "log.txt"',
+        "bash -c 'COMMAND' 2>&1 | tee 'log.txt'",
+        "COMMAND; echo ended",
+        "COMMAND|tee log.txt",
+        "COMMAND>log.txt 2>&1 &",
+        f"# {BUDGET}=1024 was slow\nCOMMAND\npython3 evaluate.py {BUDGET}=16384 'a b'",
+    ],
+)
+def test_what_stands_around_a_value_and_other_commands_stay(plan, tmp_path, around):
+    text = HEAD + around.replace("COMMAND", COMMAND) + "\n"
+    wanted = with_field(plan, "actor.update", token_budget=32768)
+    found = patch(tmp_path, wanted, text.replace("VALUE", "16384"))
+    assert found.text == text.replace("VALUE", "32768")
+
+
+@pytest.mark.parametrize("value", ["$(( (4096 + N) * 2 ))", '"$((N * 4))"', "${BUDGET:-16384}"])
+def test_what_a_shell_works_out_is_replaced_whole(plan, tmp_path, value):
+    text = f"{HEAD}N=4096\n{COMMAND}\n"
+    wanted = with_field(plan, "actor.update", token_budget=32768)
+    found = patch(tmp_path, wanted, text.replace("VALUE", value))
+    assert found.text == text.replace("VALUE", "32768")
+
+
+def test_words_that_are_quoted_whole_have_others_behind_them(plan, tmp_path):
+    text = HEAD + " ".join(f"'{each}'" for each in COMMAND.split()) + "\n"
+    wanted = with_field(plan, "actor.generate", memory_fraction=0.7)
+    found = patch(tmp_path, wanted, text.replace("VALUE", "16384"))
+    assert f"' \\\n    {UTILISATION}=0.7" in found.text
+    assert re.sub(rf" \\\n    {UTILISATION}=0.7", "", found.text) == text.replace("VALUE", "16384")
+
+
+def test_lines_end_as_they_did(plan, tmp_path):
+    text = f"{HEAD}{COMMAND}\n".replace("\n", "\r\n")
+    (tmp_path / "run.sh").write_bytes(text.replace("VALUE", "16384").encode())
+    wanted = with_field(plan, "actor.update", token_budget=32768)
+    found = patched(tmp_path / "run.sh", "verl", wanted, exported(wanted, "verl").decided)
+    assert found.text == text.replace("VALUE", "32768")
 
 
 def test_a_new_key_is_added_beside_its_relatives_where_nothing_is_handed_on(plan, tmp_path):

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from rlplan.errors import FileError, UserError
-from rlplan.files.decoding import read_text
+from rlplan.files.decoding import encoding_of, read_text
 from rlplan.files.writing import write_text
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
@@ -31,7 +31,8 @@ from rlplan.planner.configs.importing import (
     settings_of,
 )
 from rlplan.planner.configs.reading.settings import Settings
-from rlplan.planner.configs.writing.texts import texts_with, texts_without
+from rlplan.planner.configs.reading.toml_files import NOTHING
+from rlplan.planner.configs.writing.texts import is_of_shell, texts_with, texts_without
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.simulator.simulate import simulate
 from rlplan.workload import longest, mean_length
@@ -125,7 +126,15 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
     if left.words and not _is_as_good(left, plan):
         problem, allowed = f"would not run the plan: {left.words[0]}", "export without --patch"
         raise FileError(str(script), problem, allowed=allowed)
+    text = text.replace("\n", _line_end(script))
     return Patched(text=text, changes=tuple(changes.values()), notes=left.words)
+
+
+def _line_end(script: Path) -> str:
+    """Return what ends the lines of a script: Windows' two characters where all of them have these."""
+    with script.open(encoding=encoding_of(script), newline="") as file:
+        own = file.read()
+    return "\r\n" if 0 < own.count("\r\n") == own.count("\n") else "\n"
 
 
 def seconds_as_written(framework: str, name: str, text: str, plan: Plan) -> float | None:
@@ -243,7 +252,10 @@ def _without(
 
 
 def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a plan decides: not the limits of lengths or of what is sampled again, where a script has those of the plan's job."""
+    """Return what a plan decides: not the limits of lengths or of what is sampled again, where a script has those of the plan's job.
+
+    What is nothing is so in the words of TOML, which has no null; elsewhere it is left to the user.
+    """
     alike = set[str]()
     if _limits(found.resolved) == _limits(plan.job):
         alike |= LIMITS
@@ -251,7 +263,10 @@ def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[
         alike |= {FILTER_ROUNDS}
     settings = found.settings.sheet.settings
     keys = {key for name in alike & settings.keys() for key in settings[name].keys}
-    return {key: value for key, value in values.items() if key not in keys}
+    written = {key: value for key, value in values.items() if key not in keys}
+    if found.settings.sheet.arguments != "toml":
+        return written
+    return {key: NOTHING[0] if value is None else value for key, value in written.items()}
 
 
 def _limits(job: Job) -> tuple[float | None, ...]:
@@ -319,6 +334,8 @@ def _says(settings: Settings, assignment: Assignment) -> bool:
     key, value = assignment
     given = settings.given(key)
     if given is None:
+        if key in settings.flat and value == NOTHING[0]:
+            return True
         return value is False and settings.sheet.arguments != "hydra"
     return typed_value(given) == typed_value(value)
 
@@ -366,14 +383,24 @@ def _with(
         follows = follows or (new, found)
     if follows is not None:
         return follows
-    key, value = assignment
+    raise _without_place(script, settings, assignment)
+
+
+def _without_place(script: Path, settings: Settings, assignment: Assignment) -> FileError:
+    """Return what refuses a script whose text has no place for a key."""
+    (key, value), whole = assignment, "--out without --patch, a file of its own"
+    if not is_of_shell(script):
+        problem = "has no place for it where nothing else would change"
+        return FileError(str(script), problem, field=f"{key}={typed_value(value)}", allowed=whole)
     words = argument(settings, key, value)
     if words is None:
-        problem, field = "says a switch that has no word for off, in no place of its own", key
-    else:
-        problem, field = "has no place for it, and hands no arguments on", " ".join(words)
-    allowed = 'a last line "$@"; or --out without --patch, a script of its own'
-    raise FileError(str(script), problem, field=field, allowed=allowed)
+        problem = "says a switch that has no word for off, in no place of its own"
+        return FileError(str(script), problem, field=key, allowed=whole)
+    problem, allowed = (
+        "has no place for it, and hands no arguments on",
+        f'a last line "$@"; or {whole}',
+    )
+    return FileError(str(script), problem, field=" ".join(words), allowed=allowed)
 
 
 def _has_all(found: Settings, before: Settings, key: str) -> bool:
