@@ -21,6 +21,7 @@ from rlplan.planner.configs.importing import (
     settings_of,
 )
 from rlplan.planner.configs.reading.configuration import laid_over
+from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.run import Run, draft_of
 from rlplan.profiles.catalog import load_engine
@@ -604,7 +605,13 @@ def _run_with(
     said: tuple[Assignment, ...], typed: RetypedConfiguration
 ) -> tuple[Run, frozenset[str]] | None:
     """Return what a configuration runs with more assignments, and the rules that it breaks; None where it runs nothing."""
-    settings = laid_over(typed.found.settings, typed.arguments(said) or ())
+    spoken = {each: argument(typed.found.settings, *each) for each in said}
+    settings = laid_over(
+        typed.found.settings, [word for words in spoken.values() for word in words or ()]
+    )
+    for (key, value), words in spoken.items():
+        if words is None:  # a switch that is off: no word says it, its place in a text does
+            settings.flat[key] = GivenValue(value=value, where=settings.file)
     try:
         found = run_of(settings)
     except UserError:

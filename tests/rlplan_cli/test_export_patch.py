@@ -202,3 +202,86 @@ def test_the_command_writes_another_file_and_says_what_changed(plan, tmp_path, m
     assert "ppo_max_token_len_per_gpu=32768" in Path("faster.sh").read_text()
     onto = rlplan("export", "best.yaml", "--to", "verl", "--patch", "run.sh", "--out", "run.sh")
     assert onto.code == 2
+
+
+RECIPE = """\
+max_steps = 10
+seq_len = 4096
+
+[deployment]
+num_train_gpus = 4
+num_infer_gpus = 4
+
+[model]
+name = "Qwen/Qwen3-4B"
+
+[trainer.model]
+reshard_after_forward = true  # as usual
+optim_cpu_offload = true
+
+[orchestrator]
+batch_size = 512
+group_size = 16
+
+[inference.vllm]
+max_num_seqs = 64
+"""
+
+
+def plan_of(path, framework):
+    found = imported(framework, [str(path)], OPTIONS)
+    return complete(found.draft, found.resolved, load_facts(found.resolved))
+
+
+def test_switches_of_toml_are_turned_off_and_what_else_differs_is_changed_too(tmp_path):
+    recipe = tmp_path / "rl.toml"
+    recipe.write_text(RECIPE)
+    plan = plan_of(recipe, "prime-rl")
+    other = with_field(plan, "actor.update", zero=2, offload=False, recompute="none")
+    other = with_field(other, "actor.generate", max_running=128)
+    found = patched(recipe, "prime-rl", other, exported(other, "prime-rl").decided)
+    recipe.write_text(found.text)
+    own = plan_of(recipe, "prime-rl").tasks
+    assert own["actor.update"].zero == 2
+    assert not own["actor.update"].offload
+    assert own["actor.update"].recompute == "none"
+    assert own["actor.generate"].max_running == 128
+    assert "reshard_after_forward = false  # as usual\noptim_cpu_offload = false\n" in found.text
+
+
+TRL = """\
+model_name_or_path: Qwen/Qwen2.5-1.5B
+per_device_train_batch_size: 8
+gradient_accumulation_steps: 4
+num_generations: 8
+max_completion_length: 1024
+bf16: true
+use_vllm: true
+vllm_mode: colocate
+deepspeed: zero2.json
+"""
+
+
+def test_what_a_launcher_reads_is_added_to_no_recipe(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(TRL)
+    other = with_field(plan_of(recipe, "trl"), "actor.update", zero=1)
+    values = exported(other, "trl").decided
+    assert values["zero_stage"] == 1
+    found = patched(recipe, "trl", other, values)
+    assert "zero_stage" not in found.text
+    assert found.notes == ("actor.update: zero is 2, and 1 in the plan",)
+
+
+def test_what_would_not_fit_as_written_is_refused_though_its_layouts_are_the_plans(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(TRL)
+    plan = plan_of(recipe, "trl")
+    values = exported(plan, "trl").decided
+    patched(recipe, "trl", plan, values)
+    recipe.write_text(TRL.replace("use_vllm", "vllm_enable_sleep_mode: true\nuse_vllm"))
+    asleep = with_field(plan_of(recipe, "trl"), "actor.generate", memory_fraction=0.9)
+    recipe.write_text(TRL.replace("vllm_mode", "vllm_gpu_memory_utilization: 0.9\nvllm_mode"))
+    kept = {key: each for key, each in values.items() if "memory" not in key and "sleep" not in key}
+    with pytest.raises(FileError, match="would not fit into the GPUs' memory"):
+        patched(recipe, "trl", asleep, kept)

@@ -31,10 +31,12 @@ from rlplan.planner.configs.importing import (
     settings_of,
 )
 from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.sheet import LaunchSheet
 from rlplan.planner.configs.reading.toml_files import NOTHING
 from rlplan.planner.configs.writing.texts import is_of_shell, texts_with, texts_without
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.simulator.simulate import simulate
+from rlplan.units import show_seconds
 from rlplan.workload import longest, mean_length
 
 # Of a layout, what a configuration has otherwise by name or not at all.
@@ -105,6 +107,8 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
         while wanted:
             key, value = assignment = wanted.popleft()
             before = settings
+            if before.given(key) is None and not _may_be_added(before.sheet.launch, key):
+                continue
             changed, said = _with(text, script, before, assignment, read)
             if not _is_of_version(said, before, key, typed.options):
                 continue
@@ -123,9 +127,7 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
             if new is not None and fewer is not None and len(fewer.words) < len(left.words):
                 changes[key] = PatchedKey(key=key, before=settings.given(key), after=None)
                 (text, settings), left = new, fewer
-    if left.words and not _is_as_good(left, plan):
-        problem, allowed = f"would not run the plan: {left.words[0]}", "export without --patch"
-        raise FileError(str(script), problem, allowed=allowed)
+    _check_is_as_good(script, left, plan)
     text = text.replace("\n", _line_end(script))
     return Patched(text=text, changes=tuple(changes.values()), notes=left.words)
 
@@ -213,14 +215,32 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
     return _Left(words=(*stops, *layouts), stops=bool(stops), plan=own, facts=facts)
 
 
-def _is_as_good(left: _Left, plan: Plan) -> bool:
-    """Tell whether what a configuration runs takes as long as a plan, and fits: a framework may have one word for two layouts."""
-    if left.stops:
-        return False
-    own = simulate(left.plan, left.facts)
-    wanted = simulate(plan, left.facts)
-    most = AS_LONG * wanted.iteration_seconds
-    return own.feasible >= wanted.feasible and own.iteration_seconds <= most
+def _check_is_as_good(script: Path, left: _Left, plan: Plan) -> None:
+    """Refuse what does not run a plan, fit as it does, and take as long: a framework may have one word for two layouts, none for an engine's options.
+
+    Raises:
+        FileError: Names the first that it has otherwise, or the memory or the seconds.
+    """
+    first = next(iter(left.words), "")
+    if not left.stops:
+        own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)
+        seconds, planned = own.iteration_seconds, wanted.iteration_seconds
+        if own.feasible < wanted.feasible:
+            first = first or "it would not fit into the GPUs' memory"
+        elif seconds > AS_LONG * planned:
+            first = (
+                first
+                or f"a step would take {show_seconds(seconds)}, and {show_seconds(planned)} in the plan"
+            )
+        else:
+            return
+    problem, allowed = f"would not run the plan: {first}", "export without --patch"
+    raise FileError(str(script), problem, allowed=allowed)
+
+
+def _may_be_added(launch: LaunchSheet, key: str) -> bool:
+    """Tell whether the command that trains takes a key: not what its launcher reads, or a server's."""
+    return key not in launch.in_front and not key.startswith(tuple(launch.services.values()))
 
 
 def _said_of(layout: TaskPlan) -> dict[str, object]:
@@ -282,12 +302,13 @@ def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[A
         values: What the plan decides, by the framework's keys; None is left to the user.
     """
     settings = typed.found.settings
+    can_add = settings.sheet.arguments == "toml"  # which has a word for off where flags have none
     differs = tuple(
         (key, value)
         for key, value in values.items()
         if value is not None
         and not _says(settings, (key, value))
-        and (settings.given(key) is not None or argument(settings, key, value))
+        and (can_add or settings.given(key) is not None or argument(settings, key, value))
     )
     return needed_assignments(differs, typed)
 
@@ -336,7 +357,7 @@ def _says(settings: Settings, assignment: Assignment) -> bool:
     if given is None:
         if key in settings.flat and value == NOTHING[0]:
             return True
-        return value is False and settings.sheet.arguments != "hydra"
+        return value is False and settings.sheet.arguments == "flags"
     return typed_value(given) == typed_value(value)
 
 
