@@ -33,6 +33,7 @@ from rlplan.planner.configs.importing import (
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import LaunchSheet
 from rlplan.planner.configs.reading.toml_files import NOTHING
+from rlplan.planner.configs.writing.export import losses_of
 from rlplan.planner.configs.writing.texts import is_of_shell, texts_with, texts_without
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.simulator.simulate import simulate
@@ -272,7 +273,7 @@ def _without(
 
 
 def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a plan decides: not the limits of lengths or of what is sampled again, where a script has those of the plan's job.
+    """Return what a plan decides: not limits of lengths and of what is sampled again, or losses, where a script has those of the plan's job.
 
     What is nothing is so in the words of TOML, which has no null; elsewhere it is left to the user.
     """
@@ -281,8 +282,10 @@ def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[
         alike |= LIMITS
     if found.resolved.dynamic_sampling == plan.job.dynamic_sampling:
         alike |= {FILTER_ROUNDS}
-    settings = found.settings.sheet.settings
-    keys = {key for name in alike & settings.keys() for key in settings[name].keys}
+    sheet = found.settings.sheet
+    keys = {key for name in alike & sheet.settings.keys() for key in sheet.settings[name].keys}
+    if losses_of(found.resolved) == losses_of(plan.job):
+        keys |= {key for each in sheet.losses.values() for key in each.keys}
     written = {key: value for key, value in values.items() if key not in keys}
     if found.settings.sheet.arguments != "toml":
         return written
