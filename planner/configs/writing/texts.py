@@ -233,11 +233,12 @@ class _Places(yaml.SafeLoader):
     """Read YAML as it stands: an alias is a scalar in its own place, whatever it names in another."""
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        alias = self.peek_event()
+        is_alias = self.check_event(yaml.AliasEvent)
+        event: Any = self.peek_event() if is_alias else None  # type: ignore[no-untyped-call]
         node = super().compose_node(parent, index)
-        if isinstance(alias, yaml.AliasEvent):
-            return yaml.ScalarNode("alias", alias.anchor, alias.start_mark, alias.end_mark)
-        return node
+        if event is None:
+            return node
+        return yaml.ScalarNode("alias", event.anchor, event.start_mark, event.end_mark)
 
 
 def _in_yaml(text: str, key: str, value: object) -> Iterator[str]:
