@@ -1,7 +1,7 @@
 """Changes of a plan that may make it fit or faster, and a configuration typed again with the words by which it has them."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Self
@@ -12,7 +12,7 @@ from rlplan.errors import UserError
 from rlplan.job import Role
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.broken import Broken, rules_of
 from rlplan.planner.configs.importing import (
     Imported,
     ImportOptions,
@@ -134,8 +134,13 @@ class RetypedConfiguration:
 
 def broken_rules(settings: Settings) -> frozenset[str]:
     """Return the rules of its framework that a configuration breaks, each with the key that does."""
+    return frozenset(what_breaks(settings))
+
+
+def what_breaks(settings: Settings) -> Mapping[str, Broken]:
+    """Return what breaks rules of its framework, by the rule and the key that does."""
     rules = rules_of(settings.sheet.name)
-    return frozenset(f"{rule.name} {each.key}" for rule in rules for each in rule.broken(settings))
+    return {f"{rule.name} {each.key}": each for rule in rules for each in rule.broken(settings)}
 
 
 def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | None:

@@ -288,3 +288,26 @@ def test_what_would_not_fit_as_written_is_refused_though_its_layouts_are_the_pla
     kept = {key: each for key, each in values.items() if "memory" not in key and "sleep" not in key}
     with pytest.raises(FileError, match="would not fit into the GPUs' memory"):
         patched(recipe, "trl", asleep, kept)
+
+
+EPISODES = (
+    "python -m skyrl.train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen2.5-1.5B trainer.train_batch_size=64 "
+    "trainer.policy_mini_batch_size=64 generator.n_samples_per_prompt=4 trainer.placement.policy_num_gpus_per_node=8 "
+    "trainer.placement.ref_num_gpus_per_node=8 generator.max_turns=4 trainer.max_prompt_length=2048 "
+    "generator.max_input_length=4096 generator.sampling_params.max_generate_length=500 "
+    "generator.inference_engine.num_engines=8 generator.inference_engine.tensor_parallel_size=1\n"
+)
+
+
+def test_limits_of_episodes_stay_a_scripts_and_a_broken_rule_is_named_in_words(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(EPISODES)
+    plan = plan_of(script, "skyrl")
+    other = with_field(plan, "actor.generate", max_running=64)
+    values = exported(other, "skyrl").decided
+    text = patched(script, "skyrl", other, values).text
+    assert "generator.max_input_length=4096" in text
+    assert "generator.inference_engine.max_num_seqs=64" in text
+    broken = {"trainer.policy_mini_batch_size": 48}
+    with pytest.raises(FileError, match=r"would not run the plan: .*policy_mini_batch_size=48 "):
+        patched(script, "skyrl", plan, broken)

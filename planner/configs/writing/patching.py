@@ -19,9 +19,9 @@ from rlplan.planner.configs.changes import (
     Assignment,
     RetypedConfiguration,
     argument,
-    broken_rules,
     needed_assignments,
     typed_value,
+    what_breaks,
 )
 from rlplan.planner.configs.importing import (
     Imported,
@@ -57,7 +57,7 @@ OF_WORK = (
 )
 # Settings that limit how often groups are sampled again, and lengths.
 FILTER_ROUNDS = "filter_rounds"
-LIMITS = frozenset({"max_prompt", "max_response", "max_total", "max_model_len"})
+LIMITS = frozenset({"max_prompt", "max_input", "max_response", "max_total", "max_model_len"})
 # Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
 FOLDERS_ABOVE, MOST_FILES = 4, 2000
 
@@ -212,7 +212,12 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
         for each in OF_WORK
         if getattr(found.resolved, each) != getattr(typed.found.resolved, each)
     )
-    stops = (*work, *sorted(broken_rules(settings) - typed.broken))
+    broken = what_breaks(settings)
+    ruled = (
+        f"{broken[each].key}={typed_value(settings.given(broken[each].key))} {broken[each].problem}"
+        for each in sorted(broken.keys() - typed.broken)
+    )
+    stops = (*work, *ruled)
     return _Left(words=(*stops, *layouts), stops=bool(stops), plan=own, facts=facts)
 
 
