@@ -259,9 +259,10 @@ def check(
     if isinstance(source, Plan):
         _refuse_beside(beside)
         return check_plan(source, load_facts(source.job), "plan")
+    framework = beside.get("read_as") if framework is None else framework
     words = [str(source), *arguments]
     if framework is None and not arguments and is_own_file(Path(source)):
-        _refuse_beside(beside)
+        _refuse_beside(beside, Path(source))
         return check_file(Path(source))
     from rlplan_cli.config_options import framework_of, import_options
 
@@ -333,7 +334,7 @@ def _script(path: File, beside: Beside) -> Configured | None:
     from rlplan.files.decoding import is_own_file
 
     if is_own_file(Path(path)):
-        _refuse_beside(beside)
+        _refuse_beside(beside, Path(path))
         return None
     from rlplan_cli.configured import configured
 
@@ -347,6 +348,7 @@ def _given(beside: Beside) -> GivenOptions:
     """Return what is said beside a script as commands have it."""
     from rlplan_cli.config_options import GivenOptions
 
+    _check_names(beside)
     model, values = beside.get("model"), beside.get("values")
     return GivenOptions(
         gpu=beside.get("gpu"),
@@ -358,14 +360,28 @@ def _given(beside: Beside) -> GivenOptions:
     )
 
 
-def _refuse_beside(beside: Beside) -> None:
+def _refuse_beside(beside: Beside, file: Path | None = None) -> None:
     """Refuse what is said beside a job or a plan, which say it themselves.
 
     Raises:
         FileError: Names it.
     """
     from rlplan.errors import FileError
+    from rlplan.files.decoding import check_regular
 
+    _check_names(beside)
+    if beside and file is not None:
+        check_regular(file)
     for name in beside:
         problem = "is said of frameworks' scripts and recipes, and this is a job or a plan"
         raise FileError(name, problem, allowed="without it")
+
+
+def _check_names(beside: Beside) -> None:
+    """Refuse names that nothing has, as Python does.
+
+    Raises:
+        TypeError: Names one.
+    """
+    for name in beside.keys() - Beside.__annotations__.keys():
+        raise TypeError(f"got an unexpected keyword argument {name!r}")

@@ -1,7 +1,7 @@
 """Changes of a plan that may make it fit or faster, and a configuration typed again with the words by which it has them."""
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Final, Self
@@ -12,7 +12,7 @@ from rlplan.errors import UserError
 from rlplan.job import Role
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.broken import rules_of
+from rlplan.planner.configs.broken import Broken, rules_of
 from rlplan.planner.configs.importing import (
     Imported,
     ImportOptions,
@@ -21,6 +21,7 @@ from rlplan.planner.configs.importing import (
     settings_of,
 )
 from rlplan.planner.configs.reading.configuration import laid_over
+from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.run import Run, draft_of
 from rlplan.profiles.catalog import load_engine
@@ -133,8 +134,13 @@ class RetypedConfiguration:
 
 def broken_rules(settings: Settings) -> frozenset[str]:
     """Return the rules of its framework that a configuration breaks, each with the key that does."""
+    return frozenset(what_breaks(settings))
+
+
+def what_breaks(settings: Settings) -> Mapping[str, Broken]:
+    """Return what breaks rules of its framework, by the rule and the key that does."""
     rules = rules_of(settings.sheet.name)
-    return frozenset(f"{rule.name} {each.key}" for rule in rules for each in rule.broken(settings))
+    return {f"{rule.name} {each.key}": each for rule in rules for each in rule.broken(settings)}
 
 
 def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | None:
@@ -604,7 +610,13 @@ def _run_with(
     said: tuple[Assignment, ...], typed: RetypedConfiguration
 ) -> tuple[Run, frozenset[str]] | None:
     """Return what a configuration runs with more assignments, and the rules that it breaks; None where it runs nothing."""
-    settings = laid_over(typed.found.settings, typed.arguments(said) or ())
+    spoken = {each: argument(typed.found.settings, *each) for each in said}
+    settings = laid_over(
+        typed.found.settings, [word for words in spoken.values() for word in words or ()]
+    )
+    for (key, value), words in spoken.items():
+        if words is None:  # a switch that is off: no word says it, its place in a text does
+            settings.flat[key] = GivenValue(value=value, where=settings.file)
     try:
         found = run_of(settings)
     except UserError:

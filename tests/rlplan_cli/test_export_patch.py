@@ -1,6 +1,7 @@
 """`rlplan export --patch`: a user's own script, changed in what a plan has otherwise and nowhere else."""
 
 import difflib
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -97,6 +98,63 @@ def test_a_value_that_is_quoted_or_a_variable_is_replaced_too(plan, tmp_path):
     assert "BUDGET=16384\n" in found.text
 
 
+BUDGET = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
+OF_PASSES = [
+    f"actor_rollout_ref.{each}.log_prob_max_token_len_per_gpu=16384" for each in ("rollout", "ref")
+]
+# The key is the last word of the command.
+COMMAND = " ".join(
+    [
+        "python3",
+        *(each for each in VERL if not each.startswith(BUDGET)),
+        *OF_PASSES,
+        f"{BUDGET}=VALUE",
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        'ray job submit -- bash -c "cd /x && COMMAND" 2>&1 | tee "log.txt"',
+        "bash -c 'COMMAND' 2>&1 | tee 'log.txt'",
+        "COMMAND; echo ended",
+        "COMMAND|tee log.txt",
+        "COMMAND>log.txt 2>&1 &",
+        f"# {BUDGET}=1024 was slow\nCOMMAND\npython3 evaluate.py {BUDGET}=16384 'a b'",
+    ],
+)
+def test_what_stands_around_a_value_and_other_commands_stay(plan, tmp_path, around):
+    text = HEAD + around.replace("COMMAND", COMMAND) + "\n"
+    wanted = with_field(plan, "actor.update", token_budget=32768)
+    found = patch(tmp_path, wanted, text.replace("VALUE", "16384"))
+    assert found.text == text.replace("VALUE", "32768")
+
+
+@pytest.mark.parametrize("value", ["$(( (4096 + N) * 2 ))", '"$((N * 4))"', "${BUDGET:-16384}"])
+def test_what_a_shell_works_out_is_replaced_whole(plan, tmp_path, value):
+    text = f"{HEAD}N=4096\n{COMMAND}\n"
+    wanted = with_field(plan, "actor.update", token_budget=32768)
+    found = patch(tmp_path, wanted, text.replace("VALUE", value))
+    assert found.text == text.replace("VALUE", "32768")
+
+
+def test_words_that_are_quoted_whole_have_others_behind_them(plan, tmp_path):
+    text = HEAD + " ".join(f"'{each}'" for each in COMMAND.split()) + "\n"
+    wanted = with_field(plan, "actor.generate", memory_fraction=0.7)
+    found = patch(tmp_path, wanted, text.replace("VALUE", "16384"))
+    assert f"' \\\n    {UTILISATION}=0.7" in found.text
+    assert re.sub(rf" \\\n    {UTILISATION}=0.7", "", found.text) == text.replace("VALUE", "16384")
+
+
+def test_lines_end_as_they_did(plan, tmp_path):
+    text = f"{HEAD}{COMMAND}\n".replace("\n", "\r\n")
+    (tmp_path / "run.sh").write_bytes(text.replace("VALUE", "16384").encode())
+    wanted = with_field(plan, "actor.update", token_budget=32768)
+    found = patched(tmp_path / "run.sh", "verl", wanted, exported(wanted, "verl").decided)
+    assert found.text == text.replace("VALUE", "32768")
+
+
 def test_a_new_key_is_added_beside_its_relatives_where_nothing_is_handed_on(plan, tmp_path):
     text = SCRIPT.replace(' \\\n    "$@"', "")
     found = patch(tmp_path, with_field(plan, "actor.generate", memory_fraction=0.7), text)
@@ -144,3 +202,112 @@ def test_the_command_writes_another_file_and_says_what_changed(plan, tmp_path, m
     assert "ppo_max_token_len_per_gpu=32768" in Path("faster.sh").read_text()
     onto = rlplan("export", "best.yaml", "--to", "verl", "--patch", "run.sh", "--out", "run.sh")
     assert onto.code == 2
+
+
+RECIPE = """\
+max_steps = 10
+seq_len = 4096
+
+[deployment]
+num_train_gpus = 4
+num_infer_gpus = 4
+
+[model]
+name = "Qwen/Qwen3-4B"
+
+[trainer.model]
+reshard_after_forward = true  # as usual
+optim_cpu_offload = true
+
+[orchestrator]
+batch_size = 512
+group_size = 16
+
+[inference.vllm]
+max_num_seqs = 64
+"""
+
+
+def plan_of(path, framework):
+    found = imported(framework, [str(path)], OPTIONS)
+    return complete(found.draft, found.resolved, load_facts(found.resolved))
+
+
+def test_switches_of_toml_are_turned_off_and_what_else_differs_is_changed_too(tmp_path):
+    recipe = tmp_path / "rl.toml"
+    recipe.write_text(RECIPE)
+    plan = plan_of(recipe, "prime-rl")
+    other = with_field(plan, "actor.update", zero=2, offload=False, recompute="none")
+    other = with_field(other, "actor.generate", max_running=128)
+    found = patched(recipe, "prime-rl", other, exported(other, "prime-rl").decided)
+    recipe.write_text(found.text)
+    own = plan_of(recipe, "prime-rl").tasks
+    assert own["actor.update"].zero == 2
+    assert not own["actor.update"].offload
+    assert own["actor.update"].recompute == "none"
+    assert own["actor.generate"].max_running == 128
+    assert "reshard_after_forward = false  # as usual\noptim_cpu_offload = false\n" in found.text
+
+
+TRL = """\
+model_name_or_path: Qwen/Qwen2.5-1.5B
+per_device_train_batch_size: 8
+gradient_accumulation_steps: 4
+num_generations: 8
+max_completion_length: 1024
+bf16: true
+use_vllm: true
+vllm_mode: colocate
+deepspeed: zero2.json
+"""
+
+
+def test_what_a_launcher_reads_is_added_to_no_recipe(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(TRL)
+    other = with_field(plan_of(recipe, "trl"), "actor.update", zero=1)
+    values = exported(other, "trl").decided
+    assert values["zero_stage"] == 1
+    found = patched(recipe, "trl", other, values)
+    assert (found.text, found.changes) == (
+        TRL,
+        (),
+    )  # nor a second bound of ratios that is the first
+    assert found.notes == ("actor.update: zero is 2, and 1 in the plan",)
+
+
+def test_what_would_not_fit_as_written_is_refused_though_its_layouts_are_the_plans(tmp_path):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(TRL)
+    plan = plan_of(recipe, "trl")
+    values = exported(plan, "trl").decided
+    patched(recipe, "trl", plan, values)
+    recipe.write_text(TRL.replace("use_vllm", "vllm_enable_sleep_mode: true\nuse_vllm"))
+    asleep = with_field(plan_of(recipe, "trl"), "actor.generate", memory_fraction=0.9)
+    recipe.write_text(TRL.replace("vllm_mode", "vllm_gpu_memory_utilization: 0.9\nvllm_mode"))
+    kept = {key: each for key, each in values.items() if "memory" not in key and "sleep" not in key}
+    with pytest.raises(FileError, match="would not fit into the GPUs' memory"):
+        patched(recipe, "trl", asleep, kept)
+
+
+EPISODES = (
+    "python -m skyrl.train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen2.5-1.5B trainer.train_batch_size=64 "
+    "trainer.policy_mini_batch_size=64 generator.n_samples_per_prompt=4 trainer.placement.policy_num_gpus_per_node=8 "
+    "trainer.placement.ref_num_gpus_per_node=8 generator.max_turns=4 trainer.max_prompt_length=2048 "
+    "generator.max_input_length=4096 generator.sampling_params.max_generate_length=500 "
+    "generator.inference_engine.num_engines=8 generator.inference_engine.tensor_parallel_size=1\n"
+)
+
+
+def test_limits_of_episodes_stay_a_scripts_and_a_broken_rule_is_named_in_words(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(EPISODES)
+    plan = plan_of(script, "skyrl")
+    other = with_field(plan, "actor.generate", max_running=64)
+    values = exported(other, "skyrl").decided
+    text = patched(script, "skyrl", other, values).text
+    assert "generator.max_input_length=4096" in text
+    assert "generator.inference_engine.max_num_seqs=64" in text
+    broken = {"trainer.policy_mini_batch_size": 48}
+    with pytest.raises(FileError, match=r"would not run the plan: .*policy_mini_batch_size=48 "):
+        patched(script, "skyrl", plan, broken)

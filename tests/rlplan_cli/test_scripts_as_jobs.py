@@ -189,6 +189,19 @@ def test_python_refuses_what_is_said_beside_a_job(rlplan, script, name):
         getattr(package, name)("job.yaml", gpu="h100")
 
 
+@pytest.mark.parametrize("name", ["search", "simulate", "load_plan", "load_job", "check"])
+def test_python_refuses_a_name_that_nothing_has_and_a_script_that_is_not_there(script, name):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'mean_promt'"):
+        getattr(package, name)(script, gpu="h100", mean_response=100, mean_promt=64)
+    with pytest.raises(FileError, match=r"gone\.sh: no such file"):
+        getattr(package, name)("gone.sh", gpu="h100", mean_response=100)
+
+
+def test_python_checks_a_script_as_the_frameworks_that_is_said(script):
+    with pytest.raises(FileError, match="starts no RL training of slime"):
+        package.check(script, gpu="h100", mean_response=100, read_as="slime")
+
+
 def test_python_refuses_a_second_plan_beside_a_script_and_one_whose_gpus_nobody_says(
     script, assumes
 ):

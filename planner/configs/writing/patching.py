@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from rlplan.errors import FileError, UserError
-from rlplan.files.decoding import read_text
+from rlplan.files.decoding import encoding_of, read_text
 from rlplan.files.writing import write_text
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
@@ -19,9 +19,9 @@ from rlplan.planner.configs.changes import (
     Assignment,
     RetypedConfiguration,
     argument,
-    broken_rules,
     needed_assignments,
     typed_value,
+    what_breaks,
 )
 from rlplan.planner.configs.importing import (
     Imported,
@@ -31,9 +31,13 @@ from rlplan.planner.configs.importing import (
     settings_of,
 )
 from rlplan.planner.configs.reading.settings import Settings
-from rlplan.planner.configs.writing.texts import texts_with, texts_without
+from rlplan.planner.configs.reading.sheet import LaunchSheet
+from rlplan.planner.configs.reading.toml_files import NOTHING
+from rlplan.planner.configs.writing.export import losses_of
+from rlplan.planner.configs.writing.texts import is_of_shell, texts_with, texts_without
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.simulator.simulate import simulate
+from rlplan.units import show_seconds
 from rlplan.workload import longest, mean_length
 
 # Of a layout, what a configuration has otherwise by name or not at all.
@@ -53,7 +57,7 @@ OF_WORK = (
 )
 # Settings that limit how often groups are sampled again, and lengths.
 FILTER_ROUNDS = "filter_rounds"
-LIMITS = frozenset({"max_prompt", "max_response", "max_total", "max_model_len"})
+LIMITS = frozenset({"max_prompt", "max_input", "max_response", "max_total", "max_model_len"})
 # Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
 FOLDERS_ABOVE, MOST_FILES = 4, 2000
 
@@ -104,6 +108,8 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
         while wanted:
             key, value = assignment = wanted.popleft()
             before = settings
+            if before.given(key) is None and not _may_be_added(before.sheet.launch, key):
+                continue
             changed, said = _with(text, script, before, assignment, read)
             if not _is_of_version(said, before, key, typed.options):
                 continue
@@ -122,10 +128,16 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
             if new is not None and fewer is not None and len(fewer.words) < len(left.words):
                 changes[key] = PatchedKey(key=key, before=settings.given(key), after=None)
                 (text, settings), left = new, fewer
-    if left.words and not _is_as_good(left, plan):
-        problem, allowed = f"would not run the plan: {left.words[0]}", "export without --patch"
-        raise FileError(str(script), problem, allowed=allowed)
+    _check_is_as_good(script, left, plan)
+    text = text.replace("\n", _line_end(script))
     return Patched(text=text, changes=tuple(changes.values()), notes=left.words)
+
+
+def _line_end(script: Path) -> str:
+    """Return what ends the lines of a script: Windows' two characters where all of them have these."""
+    with script.open(encoding=encoding_of(script), newline="") as file:
+        own = file.read()
+    return "\r\n" if 0 < own.count("\r\n") == own.count("\n") else "\n"
 
 
 def seconds_as_written(framework: str, name: str, text: str, plan: Plan) -> float | None:
@@ -200,18 +212,41 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
         for each in OF_WORK
         if getattr(found.resolved, each) != getattr(typed.found.resolved, each)
     )
-    stops = (*work, *sorted(broken_rules(settings) - typed.broken))
+    broken = what_breaks(settings)
+    ruled = (
+        f"{broken[each].key}={typed_value(settings.given(broken[each].key))} {broken[each].problem}"
+        for each in sorted(broken.keys() - typed.broken)
+    )
+    stops = (*work, *ruled)
     return _Left(words=(*stops, *layouts), stops=bool(stops), plan=own, facts=facts)
 
 
-def _is_as_good(left: _Left, plan: Plan) -> bool:
-    """Tell whether what a configuration runs takes as long as a plan, and fits: a framework may have one word for two layouts."""
-    if left.stops:
-        return False
-    own = simulate(left.plan, left.facts)
-    wanted = simulate(plan, left.facts)
-    most = AS_LONG * wanted.iteration_seconds
-    return own.feasible >= wanted.feasible and own.iteration_seconds <= most
+def _check_is_as_good(script: Path, left: _Left, plan: Plan) -> None:
+    """Refuse what does not run a plan, fit as it does, and take as long: a framework may have one word for two layouts, none for an engine's options.
+
+    Raises:
+        FileError: Names the first that it has otherwise, or the memory or the seconds.
+    """
+    first = next(iter(left.words), "")
+    if not left.stops:
+        own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)
+        seconds, planned = own.iteration_seconds, wanted.iteration_seconds
+        if own.feasible < wanted.feasible:
+            first = first or "it would not fit into the GPUs' memory"
+        elif seconds > AS_LONG * planned:
+            first = (
+                first
+                or f"a step would take {show_seconds(seconds)}, and {show_seconds(planned)} in the plan"
+            )
+        else:
+            return
+    problem, allowed = f"would not run the plan: {first}", "export without --patch"
+    raise FileError(str(script), problem, allowed=allowed)
+
+
+def _may_be_added(launch: LaunchSheet, key: str) -> bool:
+    """Tell whether the command that trains takes a key: not what its launcher reads, or a server's."""
+    return key not in launch.in_front and not key.startswith(tuple(launch.services.values()))
 
 
 def _said_of(layout: TaskPlan) -> dict[str, object]:
@@ -243,15 +278,23 @@ def _without(
 
 
 def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a plan decides: not the limits of lengths or of what is sampled again, where a script has those of the plan's job."""
+    """Return what a plan decides: not limits of lengths and of what is sampled again, or losses, where a script has those of the plan's job.
+
+    What is nothing is so in the words of TOML, which has no null; elsewhere it is left to the user.
+    """
     alike = set[str]()
     if _limits(found.resolved) == _limits(plan.job):
         alike |= LIMITS
     if found.resolved.dynamic_sampling == plan.job.dynamic_sampling:
         alike |= {FILTER_ROUNDS}
-    settings = found.settings.sheet.settings
-    keys = {key for name in alike & settings.keys() for key in settings[name].keys}
-    return {key: value for key, value in values.items() if key not in keys}
+    sheet = found.settings.sheet
+    keys = {key for name in alike & sheet.settings.keys() for key in sheet.settings[name].keys}
+    if losses_of(found.resolved) == losses_of(plan.job):
+        keys |= {key for each in sheet.losses.values() for key in each.keys}
+    written = {key: value for key, value in values.items() if key not in keys}
+    if found.settings.sheet.arguments != "toml":
+        return written
+    return {key: NOTHING[0] if value is None else value for key, value in written.items()}
 
 
 def _limits(job: Job) -> tuple[float | None, ...]:
@@ -267,12 +310,13 @@ def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[A
         values: What the plan decides, by the framework's keys; None is left to the user.
     """
     settings = typed.found.settings
+    can_add = settings.sheet.arguments == "toml"  # which has a word for off where flags have none
     differs = tuple(
         (key, value)
         for key, value in values.items()
         if value is not None
         and not _says(settings, (key, value))
-        and (settings.given(key) is not None or argument(settings, key, value))
+        and (can_add or settings.given(key) is not None or argument(settings, key, value))
     )
     return needed_assignments(differs, typed)
 
@@ -319,7 +363,9 @@ def _says(settings: Settings, assignment: Assignment) -> bool:
     key, value = assignment
     given = settings.given(key)
     if given is None:
-        return value is False and settings.sheet.arguments != "hydra"
+        if key in settings.flat and value == NOTHING[0]:
+            return True
+        return value is False and settings.sheet.arguments == "flags"
     return typed_value(given) == typed_value(value)
 
 
@@ -366,14 +412,24 @@ def _with(
         follows = follows or (new, found)
     if follows is not None:
         return follows
-    key, value = assignment
+    raise _without_place(script, settings, assignment)
+
+
+def _without_place(script: Path, settings: Settings, assignment: Assignment) -> FileError:
+    """Return what refuses a script whose text has no place for a key."""
+    (key, value), whole = assignment, "--out without --patch, a file of its own"
+    if not is_of_shell(script):
+        problem = "has no place for it where nothing else would change"
+        return FileError(str(script), problem, field=f"{key}={typed_value(value)}", allowed=whole)
     words = argument(settings, key, value)
     if words is None:
-        problem, field = "says a switch that has no word for off, in no place of its own", key
-    else:
-        problem, field = "has no place for it, and hands no arguments on", " ".join(words)
-    allowed = 'a last line "$@"; or --out without --patch, a script of its own'
-    raise FileError(str(script), problem, field=field, allowed=allowed)
+        problem = "says a switch that has no word for off, in no place of its own"
+        return FileError(str(script), problem, field=key, allowed=whole)
+    problem, allowed = (
+        "has no place for it, and hands no arguments on",
+        f'a last line "$@"; or {whole}',
+    )
+    return FileError(str(script), problem, field=" ".join(words), allowed=allowed)
 
 
 def _has_all(found: Settings, before: Settings, key: str) -> bool:

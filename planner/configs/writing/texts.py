@@ -4,6 +4,7 @@ Nothing here knows what a shell or a framework makes of a text: places are propo
 as the framework's configuration, and takes the first that says what is wanted and nothing else.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from itertools import islice, takewhile
@@ -15,14 +16,33 @@ import yaml
 from rlplan.planner.configs.changes import Assignment, argument
 from rlplan.planner.configs.reading.settings import Settings
 
-# A value as shells have it: up to a blank, parts of it quoted.
-VALUE: Final = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s\\"'()])+"""
+# Of a word of a shell, what is put in: `$(...)` and `$((...))` with parentheses in them, `${...}`, and what stands between backquotes.
+INNER: Final = r"(?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*"
+PUT_IN: Final = rf"\$\({INNER}\)|\$\{{[^}}\n]*\}}|`[^`\n]*`"
+# A value as shells have it: up to a blank or what ends a command, parts of it quoted. Behind its first part a quote with blanks in it is
+# the end of a quoted command, and what goes on behind that.
+VALUE: Final = (
+    rf"""(?:"[^"\n]*"|'[^'\n]*'|{PUT_IN}|[^\s\\"'()`;|&<>])"""
+    rf"""(?:"[^"\s;|&<>]*"|'[^'\s;|&<>]*'|{PUT_IN}|[^\s\\"'()`;|&<>])*"""
+)
+# What begins a comment of a shell, behind quotes that are closed.
+COMMENT: Final = re.compile(r"""^(?:[^"'\n]|"[^"\n]*"|'[^'\n]*')*?(?<!\S)#""")
 # What hands a script's own arguments on, behind which nothing else is said.
 HANDED_ON: Final = re.compile(
     r'^(?P<before>[ \t]*|[^#\n]*=[^#\n]*[ \t])"?\$(?:@|\{@[^}\n]*\})"?', re.MULTILINE
 )
-WRITTEN_YAML: Final = frozenset({".yaml", ".yml"})
+# Of files that no shell reads, what reads them.
+YAML, TOML, PYTHON = "YAML", "TOML", "Python"
+WRITTEN_AS: Final = {
+    ".yaml": YAML,
+    ".yml": YAML,
+    ".toml": TOML,
+    ".py": PYTHON,
+    ".ipynb": PYTHON,
+}
+ANCHOR: Final = re.compile(r"&[^\s,\[\]{}]+")
 LINE: Final = re.compile(r":(\d+)$")
+QUOTES: Final = ("'", '"')
 # Of places that are alike so many are tried.
 MOST_PLACES: Final = 6
 
@@ -43,31 +63,46 @@ def texts_with(text: str, path: Path, settings: Settings, assignment: Assignment
     """Yield a script's or recipe's text with a key's value, in the places that may do, the best first.
 
     Args:
-        path: Its file, whose ending says whether it is YAML.
+        path: Its file, whose ending says whether it is YAML, TOML or a shell's; in Python no place is known.
         settings: What the configuration says as it is.
     """
     key, value = assignment
-    if path.suffix.lower() in WRITTEN_YAML:
+    written = WRITTEN_AS.get(path.suffix.lower())
+    if written is not None:
         given = settings.flat.get(key)
-        yield from _in_yaml(text, given.older if given is not None and given.older else key, value)
+        name = given.older if given is not None and given.older else key
+        yield from _in_file(text, written, name, value)
         return
     words = _words(settings, key, value)
     if words is None:
         yield from _without_switch(text, settings, key)
         return
-    yield from _in_place(text, words)
+    yield from _in_place(text, words, settings, key)
     yield from _before_what_is_handed_on(text, words)
     yield from _beside_others(text, words, settings, key)
 
 
 def texts_without(text: str, path: Path, settings: Settings, key: str) -> Iterator[str]:
     """Yield a script's or recipe's text in which a key is not said, in the places that may do, the best first."""
-    if path.suffix.lower() in WRITTEN_YAML:
-        yield from _in_yaml(text, key, None)
+    written = WRITTEN_AS.get(path.suffix.lower())
+    if written is not None:
+        yield from _in_file(text, written, key, None)
         return
     words = _words(settings, key, settings.given(key))
     if words is not None:
         yield from _without(text, _place_of(words))
+
+
+def is_of_shell(path: Path) -> bool:
+    """Tell whether a file's text is a shell's: there keys may come from outside, as `"$@"`."""
+    return path.suffix.lower() not in WRITTEN_AS
+
+
+def _in_file(text: str, written: str, key: str, value: object) -> Iterator[str]:
+    if written == YAML:
+        yield from _in_yaml(text, key, value)
+    elif written == TOML:
+        yield from _in_toml(text, key, value)
 
 
 def quoted(value: str) -> str:
@@ -95,17 +130,33 @@ def _place_of(words: _Words) -> re.Pattern[str]:
     return re.compile(rf"(?<![\w.\-])(?P<name>{before}){VALUE}")
 
 
-def _in_place(text: str, words: _Words) -> Iterator[str]:
-    """Yield a text with a value wherever it gives the key one, or in one of these places alone."""
+def _in_place(text: str, words: _Words, settings: Settings, key: str) -> Iterator[str]:
+    """Yield a text with another value in one of the places that give the key one, or in all of them.
+
+    The place that the configuration has it from comes first, and comments come last.
+    """
     if not words.joint:
         return
     place, value = _place_of(words), quoted(words.value)
-    found = list(place.finditer(text))
-    if found:
-        yield place.sub(lambda match: match["name"] + value, text)
+    said = settings.flat.get(key)
+    line = None if said is None else LINE.search(said.where)
+
+    def likely(match: re.Match[str]) -> tuple[bool, bool]:
+        row = text.count("\n", 0, match.start()) + 1
+        return _is_comment(text, match.start()), line is None or int(line[1]) != row
+
+    found = sorted(place.finditer(text), key=likely)
+    for each in found[:MOST_PLACES]:
+        yield text[: each.start()] + each["name"] + value + text[each.end() :]
     if len(found) > 1:
-        for each in found[:MOST_PLACES]:
-            yield text[: each.start()] + each["name"] + value + text[each.end() :]
+        yield place.sub(
+            lambda each: each[0] if _is_comment(text, each.start()) else each["name"] + value, text
+        )
+
+
+def _is_comment(text: str, at: int) -> bool:
+    """Tell whether a place of a shell's text is behind what begins a comment."""
+    return COMMENT.match(text[text.rfind("\n", 0, at) + 1 : at]) is not None
 
 
 def _without_switch(text: str, settings: Settings, key: str) -> Iterator[str]:
@@ -117,9 +168,11 @@ def _without_switch(text: str, settings: Settings, key: str) -> Iterator[str]:
 
 def _without(text: str, place: re.Pattern[str]) -> Iterator[str]:
     """Yield a text without words, in one of their places; a line that holds nothing else goes with them."""
-    place = re.compile(f"(?:{place.pattern})[ \\t]*")
     for each in islice(place.finditer(text), MOST_PLACES):
         start, end = each.span()
+        if text[end : end + 1] in QUOTES and text[start - 1 : start] == text[end : end + 1]:
+            start, end = start - 1, end + 1
+        end += len(text[end:]) - len(text[end:].lstrip(" \t"))
         alone = re.compile(r"^[ \t]*\Z", re.MULTILINE).search(text[:start])
         line_ends = re.compile(r"\\?\n").match(text, end)
         if alone and line_ends:
@@ -150,6 +203,8 @@ def _beside_others(text: str, words: _Words, settings: Settings, key: str) -> It
             places.append((_parts_alike(other, key), int(line[1]) - 1, found.end()))
     for _, row, end in sorted(places, reverse=True)[:MOST_PLACES]:
         yield from _behind(lines, row, end, words.text)
+        if lines[row][end : end + 1] in QUOTES:  # of the word, or of the command
+            yield from _behind(lines, row, end + 1, words.text)
 
 
 def _parts_alike(one: str, other: str) -> int:
@@ -174,10 +229,22 @@ def _behind(lines: list[str], row: int, end: int, word: str) -> Iterator[str]:
 # YAML, which is changed by the places that its parser knows: comments and order stay.
 
 
+class _Places(yaml.SafeLoader):
+    """Read YAML as it stands: an alias is a scalar in its own place, whatever it names in another."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        is_alias = self.check_event(yaml.AliasEvent)
+        event: Any = self.peek_event() if is_alias else None  # type: ignore[no-untyped-call]
+        node = super().compose_node(parent, index)
+        if event is None:
+            return node
+        return yaml.ScalarNode("alias", event.anchor, event.start_mark, event.end_mark)
+
+
 def _in_yaml(text: str, key: str, value: object) -> Iterator[str]:
     """Yield a YAML text in which a dotted key has a value, where one mapping or none on its way has it."""
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = yaml.compose(text, Loader=_Places)
     except (yaml.YAMLError, ValueError, RecursionError):
         return
     if not isinstance(root, yaml.MappingNode):
@@ -187,8 +254,10 @@ def _in_yaml(text: str, key: str, value: object) -> Iterator[str]:
     there = _child(holder, rest[0])
     if isinstance(there, yaml.ScalarNode) and len(rest) == 1:
         start, end = there.start_mark.index, there.end_mark.index
-        space = " " if start == end and text[start - 1 : start] == ":" else ""
-        yield text[:start] + space + scalar + text[end:]
+        anchor = ANCHOR.match(text, start, end)  # others may name it
+        kept = f"{anchor[0]} " if anchor else ""
+        kept = " " if start == end and text[start - 1 : start] == ":" else kept
+        yield text[:start] + kept + scalar + text[end:]
         return
     if there is not None or not (holder.value or holder.flow_style):
         return
@@ -233,3 +302,72 @@ def _end_of(node: yaml.Node) -> int:
         return node.end_mark.index
     last: Any = node.value[-1]
     return _end_of(last[1] if isinstance(node, yaml.MappingNode) else last)
+
+
+# TOML, whose tables begin with a line of their own.
+TABLE: Final = re.compile(r"^[ \t]*(?P<list>\[)?\[(?P<name>[^\[\]\n]+)\]", re.MULTILINE)
+TOML_VALUE: Final = r"""(?:"[^"\n]*"|'[^'\n]*'|[^\s#"'\[\]{}]+)"""
+
+
+class _Table(NamedTuple):
+    """Hold a table of TOML: its parts, and where what it says begins and ends."""
+
+    parts: tuple[str, ...]
+    start: int
+    end: int
+
+
+def _in_toml(text: str, key: str, value: object) -> Iterator[str]:
+    """Yield a TOML text in which a dotted key has a value, or none, in a table that one line opens."""
+    parts = tuple(key.split("."))
+    tables = [each for each in _tables(text) if each.parts == parts[: len(each.parts)]]
+    tables.sort(key=lambda each: len(each.parts), reverse=True)
+    for table in tables:
+        rest = r"[ \t]*\.[ \t]*".join(
+            rf"[\"']?{re.escape(each)}[\"']?" for each in parts[len(table.parts) :]
+        )
+        line = re.compile(rf"^(?P<name>[ \t]*{rest}[ \t]*=[ \t]*){TOML_VALUE}", re.MULTILINE)
+        said = line.search(text, table.start, table.end) if rest else None
+        if said is not None and value is None:
+            end = text.find("\n", said.end())
+            yield text[: said.start()] + (text[end + 1 :] if end >= 0 else "")
+            return
+        if said is not None:
+            yield text[: said.start()] + said["name"] + _toml(value) + text[said.end() :]
+            return
+    if value is not None:
+        yield from _added_to_toml(text, tables, parts, _toml(value))
+
+
+def _tables(text: str) -> list[_Table]:
+    """Return the tables of a text, the whole first; those of lists have none of its keys."""
+    found = list(TABLE.finditer(text))
+    ends = [*(each.start() for each in found), len(text)]
+    tables = [_Table((), 0, ends[0])]
+    for each, end in zip(found, ends[1:], strict=True):
+        parts = tuple(part.strip(" \t\"'") for part in each["name"].split("."))
+        if not each["list"]:
+            tables.append(_Table(parts, each.end(), end))
+    return tables
+
+
+def _added_to_toml(
+    text: str, tables: list[_Table], parts: tuple[str, ...], scalar: str
+) -> Iterator[str]:
+    """Yield a TOML text with a new key behind the last of the table that has most of its way, and with a table of its own."""
+    for table in tables:
+        rest = ".".join(parts[len(table.parts) :])
+        if not rest or (not table.parts and len(parts) > 1):
+            continue
+        held = re.sub(r"(?:\n[ \t]*(?:#[^\n]*)?)+\Z", "", text[table.start : table.end])
+        at = table.start + len(held)
+        new = f"{rest} = {scalar}\n" if at == 0 else f"\n{rest} = {scalar}"
+        yield text[:at] + new + text[at:]
+    if len(parts) > 1:
+        gap = "" if not text or text.endswith("\n") else "\n"
+        yield f"{text}{gap}\n[{'.'.join(parts[:-1])}]\n{parts[-1]} = {scalar}\n"
+
+
+def _toml(value: object) -> str:
+    """Return a value as TOML writes it."""
+    return json.dumps(value, ensure_ascii=False)

@@ -24,15 +24,6 @@ from rlplan.profiles.catalog import resolve_job
 from rlplan.rules.layouts import FULLY_SHARDED
 
 SERVER: Final = "vllm_serve."
-# Flags of accelerate, which stand in front of the training.
-LAUNCH: Final = (
-    "num_processes",
-    "num_machines",
-    "mixed_precision",
-    "use_deepspeed",
-    "zero_stage",
-    "zero3_init_flag",
-)
 ENGINE: Final = {"vllm": "vllm-0.15"}
 DATA: Final = Variable(name="DATASET", default=None, meaning="a data set with a column of prompts")
 REWARDS: Final = Variable(
@@ -93,15 +84,15 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
 
 def text_of(export: Export, start: str) -> str:
     """Return the script: a server first, where there is one, then accelerate with its flags, then the trainer's."""
-    every = dict(export.values)
+    every, front = dict(export.values), export.sheet.launch.in_front
     launch = [
-        f"--{key} {value}" for key, value in every.items() if key in LAUNCH and value is not True
+        f"--{key} {value}" for key, value in every.items() if key in front and value is not True
     ]
-    launch += [f"--{key}" for key, value in every.items() if key in LAUNCH and value is True]
+    launch += [f"--{key}" for key, value in every.items() if key in front and value is True]
     export.values = {
         key: value
         for key, value in every.items()
-        if key not in LAUNCH and not key.startswith(SERVER)
+        if key not in front and not key.startswith(SERVER)
     }
     several = int(str(every["num_machines"])) > 1
     words = ["accelerate launch", *launch]
