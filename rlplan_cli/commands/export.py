@@ -100,6 +100,7 @@ def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
     Raises:
         UserError: The script cannot be read or changed.
     """
+    from rlplan.planner.configs.writing.exporting import NOT_WRITTEN
     from rlplan.planner.configs.writing.patching import patched
 
     new = patched(script, found.framework, plan, found.decided)
@@ -114,4 +115,6 @@ def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
     if not new.changes:
         say(f"{script} runs this plan as it is")
     notes = tuple(f"as written, {each}; a step is as long" for each in new.notes)
-    return replace(found, text=new.text, variables={}, notes=(*found.notes, *notes))
+    # What is not written stays as the script has it.
+    own = (each for each in found.notes if not each.startswith(NOT_WRITTEN))
+    return replace(found, text=new.text, variables={}, notes=(*own, *notes))

@@ -14,7 +14,7 @@ HELD = ROOT / "evals" / "held" / "fit"
 # recipe that samples again, and arrays.
 QUICK = ("nemo-687-8b", "verl-dpsk-671b", "openrlhf-887", "verl-145")
 OTHERS = (
-    "dapo-32b", "easyr1-baselines", "nemo-456", "nemo-875", "openrlhf-329", "openrlhf-392",
+    "c550-8b", "dapo-32b", "easyr1-baselines", "nemo-456", "nemo-875", "npu-moonlight", "openrlhf-329", "openrlhf-392", "openrlhf-776",
     "openrlhf-851", "practice-dapo-30b", "skyrl-examples", "slime-qwen3-4b", "tinyzero-62", "verl-1649",
     "verl-2950", "verl-3360", "verl-lora-72b", "verl-tune-32b",
 )  # fmt: skip

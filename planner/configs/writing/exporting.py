@@ -64,6 +64,8 @@ SWITCHES: Final[Mapping[str, str]] = {
 OPEN: Final = frozenset({
     "micro_batch", "max_running", "memory_fraction", "chunks", "recompute", "zero", "offload",
 })  # fmt: skip
+# Begins the note on what of a job no key says.
+NOT_WRITTEN: Final = "not written, and for you to set"
 OF_PENALTIES: Final = frozenset({"kl_estimator", "kl_target", "kl_horizon"})
 
 
@@ -137,7 +139,7 @@ def exported(
     )
     left = ", ".join(_unwritten(export))
     if left:
-        export.notes.append(f"not written, and for you to set: {left}")
+        export.notes.append(f"{NOT_WRITTEN}: {left}")
     if facts is not None:
         export.notes.extend(_of_memory(export, facts))
     text = module.text_of(export, start, **({"defaults": defaults} if inherits else {}))

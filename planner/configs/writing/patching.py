@@ -1,5 +1,6 @@
 """A user's own launch script with the keys of a plan: what the plan changes is changed in place, all else stays as it is."""
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rlplan.errors import FileError, UserError
 from rlplan.files.decoding import encoding_of, read_text
-from rlplan.files.writing import write_text
+from rlplan.files.writing import write_text, write_yaml
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.completion import complete
@@ -95,10 +96,10 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
             in its text: what it says would not be what the plan does.
     """
     text = read_text(script)
-    typed = _typed(script, framework, plan)
-    _check_models(script, typed.found, plan)
-    settings, changes = typed.found.settings, dict[str, PatchedKey]()
-    with place_of(script) as place:
+    with TemporaryDirectory() as sheets, place_of(script) as place:
+        typed = _typed(script, framework, _options(plan, Path(sheets)))
+        _check_models(script, typed.found, plan)
+        settings, changes = typed.found.settings, dict[str, PatchedKey]()
 
         def read(new: str) -> Settings:
             write_text(place, new)
@@ -120,14 +121,21 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
                 own = before.given(follower) if values.get(follower) is None else values[follower]
                 if follower not in changes and not _says(settings, (follower, own)):
                     wanted.append((follower, own))
-        left = _left(settings, typed, plan)
-        unsaid = settings.flat.keys() - values.keys() - changes.keys() if left.words else ()
-        for key in sorted(unsaid):
-            new = _without(text, script, settings, key, read)
-            fewer = left if new is None else _left_if_read(new[1], typed, plan)
-            if new is not None and fewer is not None and len(fewer.words) < len(left.words):
-                changes[key] = PatchedKey(key=key, before=settings.given(key), after=None)
-                (text, settings), left = new, fewer
+        left = _left_if_read(settings, typed, plan)
+        while _count(left):
+            unsaid = settings.flat.keys() - values.keys() - changes.keys()
+            tried = (
+                (key, new, _left_if_read(new[1], typed, plan))
+                for key in sorted(unsaid)
+                if (new := _without(text, script, settings, key, read)) is not None
+            )
+            best = min(tried, key=lambda each: _count(each[2]), default=None)
+            if best is None or _count(best[2]) >= _count(left):
+                break
+            key, new, left = best
+            changes[key] = PatchedKey(key=key, before=settings.given(key), after=None)
+            text, settings = new
+        left = left or _left(settings, typed, plan)
     _check_is_as_good(script, left, plan)
     text = text.replace("\n", _line_end(script))
     return Patched(text=text, changes=tuple(changes.values()), notes=left.words)
@@ -150,7 +158,7 @@ def seconds_as_written(framework: str, name: str, text: str, plan: Plan) -> floa
         path = Path(folder) / name
         write_text(path, text)
         try:
-            found = _imported(path, framework, plan)
+            found = _imported(path, framework, _options(plan, Path(folder)))
             facts = load_facts(found.resolved)
             own = complete(found.draft, found.resolved, facts, name, misfits=True)
             return simulate(own, facts).iteration_seconds
@@ -180,6 +188,11 @@ def _is_of_version(new: Settings, before: Settings, key: str, options: ImportOpt
     with suppress(UserError):
         return key not in imported_run(new, run_of(new), options).keys.unknown
     return True
+
+
+def _count(left: _Left | None) -> float:
+    """Return how much is otherwise; more than anything where a configuration is no job."""
+    return math.inf if left is None else len(left.words)
 
 
 def _left_if_read(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left | None:
@@ -321,28 +334,33 @@ def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[A
     return needed_assignments(differs, typed)
 
 
-def _options(plan: Plan) -> ImportOptions:
-    """Return what no script says of a plan's job."""
-    work = plan.job.workload
+def _options(plan: Plan, folder: Path) -> ImportOptions:
+    """Return what no script says of a plan's job.
+
+    Args:
+        folder: For the sheet of a device that is in no catalogue.
+    """
+    work, own = plan.job.workload, plan.job.devices or {}
     device = next(pool.device for pool in plan.pools if not pool.is_host)
+    if device in own:
+        write_yaml(folder / f"{device}.yaml", own[device])
     return ImportOptions(
-        gpu=device,
+        gpu=str(folder / f"{device}.yaml") if device in own else device,
         mean_response=mean_length(work.response_tokens),
         mean_prompt=mean_length(work.prompt_tokens),
     )
 
 
-def _imported(path: Path, framework: str, plan: Plan) -> Imported:
-    options = _options(plan)
+def _imported(path: Path, framework: str, options: ImportOptions) -> Imported:
     settings = settings_of(framework, (str(path),), options)
     return imported_run(settings, run_of(settings), options)
 
 
-def _typed(script: Path, framework: str, plan: Plan) -> RetypedConfiguration:
-    found = _imported(script, framework, plan)
+def _typed(script: Path, framework: str, options: ImportOptions) -> RetypedConfiguration:
+    found = _imported(script, framework, options)
     facts = load_facts(found.resolved)
     own = complete(found.draft, found.resolved, facts, str(script), misfits=True)
-    return RetypedConfiguration.of((str(script),), _options(plan), found, own, facts)
+    return RetypedConfiguration.of((str(script),), options, found, own, facts)
 
 
 def _check_models(script: Path, found: Imported, plan: Plan) -> None:
