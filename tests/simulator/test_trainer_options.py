@@ -14,7 +14,6 @@ from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
 from rlplan.sheets import LogitTensors
 from rlplan.simulator.costs.passes import (
-    WEIGHTS_BACK,
     _optimizer_step,
     gradient_exchange,
     gradient_exchanges,
@@ -23,6 +22,7 @@ from rlplan.simulator.costs.passes import (
     train_parts,
     update_parts,
 )
+from rlplan.simulator.costs.taskcost import WEIGHTS_BACK
 from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory

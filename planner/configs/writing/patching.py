@@ -37,6 +37,7 @@ from rlplan.planner.configs.reading.toml_files import NOTHING
 from rlplan.planner.configs.writing.export import losses_of
 from rlplan.planner.configs.writing.texts import is_of_shell, texts_with, texts_without
 from rlplan.profiles.facts import Facts, load_facts
+from rlplan.sheets import DeviceSheet
 from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds
 from rlplan.workload import longest, mean_length
@@ -340,7 +341,8 @@ def _options(plan: Plan, folder: Path) -> ImportOptions:
     Args:
         folder: For the sheet of a device that is in no catalogue.
     """
-    work, own = plan.job.workload, plan.job.devices or {}
+    work = plan.job.workload
+    own: Mapping[str, DeviceSheet] = plan.job.devices or {}
     device = next(pool.device for pool in plan.pools if not pool.is_host)
     if device in own:
         write_yaml(folder / f"{device}.yaml", own[device])
