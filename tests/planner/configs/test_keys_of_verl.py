@@ -149,7 +149,7 @@ def changed(key, default):
     if isinstance(value, bool):
         return [not value, value]
     if isinstance(value, int | float):
-        return [value * 2 or 1, value + 1, value / 2, 0.25, 4]
+        return [value * 2 or 1, value + 1, value / 2, 0.25, 4, 3]
     if isinstance(value, list):
         return ["[0.5, 0.6]"]
     return [*meant, 1, 2, 4, 32, 100, 0.25, 3000, 12000, True, False, *WORDS]
