@@ -1,6 +1,7 @@
 """How many replicas of a generating pool pay at which lengths of responses, by forecasts of each number of them."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from math import ceil, isfinite, log, sqrt
 from typing import Final
@@ -47,7 +48,7 @@ def replica_table(plan: Plan, facts: Facts, asked: ReplicaRange) -> ReplicaTable
     kept = rows[:1]
     for before, row in pairwise(rows):
         border = sqrt(before.tokens * row.tokens)
-        kept.append(_from(row, border))
+        kept.append(replace(row, above_tokens=border))
     return ReplicaTable(rows=tuple(kept), begins=_ends(plan)[0])
 
 
@@ -81,12 +82,6 @@ def _row(plan: Plan, facts: Facts, asked: ReplicaRange, tokens: float) -> Length
 
 def _forecast(plan: Plan, facts: Facts, count: int, tokens: float) -> Forecast:
     return simulate(at_lengths(with_replicas(plan, count), None, tokens), facts)
-
-
-def _from(row: LengthRow, tokens: float) -> LengthRow:
-    return LengthRow(
-        above_tokens=tokens, tokens=row.tokens, replicas=row.replicas, seconds=row.seconds
-    )
 
 
 def _ends(plan: Plan) -> tuple[float, float]:

@@ -209,29 +209,31 @@ def _changed(source: Source, path: Path, asked: Asked) -> tuple[Source, tuple[st
     behind = replace(source, arguments=tuple(words))
     if _has(behind, wanted):
         return behind, tuple(words)
-    for assignment in wanted.items():
-        _set_in_text(source, path, settings, assignment)
+    _set_in_text(source, path, settings, wanted)
     if not _has(source, wanted):
         raise _unchanged(path, next(iter(wanted)))
     return source, tuple(words)
 
 
-def _set_in_text(
-    source: Source, path: Path, settings: Settings, assignment: tuple[str, object]
-) -> None:
-    """Give a key its value in a script's text: in its place, or beside another key of the same command.
+def _set_in_text(source: Source, path: Path, settings: Settings, wanted: dict[str, object]) -> None:
+    """Give keys their values in a script's text: in their places, or beside other keys of the same command.
 
     Raises:
         FileError: It has no place there.
     """
-    from rlplan.planner.configs.writing.texts import texts_with
+    from rlplan.planner.configs.writing.patching import text_with
+
+    def read(new: str) -> Settings:
+        path.write_text(new, encoding="utf-8")
+        return settings_read(source)[0]
 
     text = path.read_text(encoding="utf-8")
-    for new in texts_with(text, path, settings, assignment):
-        path.write_text(new, encoding="utf-8")
-        if _has(source, dict([assignment])):
-            return
-    raise _unchanged(path, assignment[0])
+    for assignment in wanted.items():
+        new = text_with(text, path, settings, assignment, read)
+        if new is None:
+            raise _unchanged(path, assignment[0])
+        text, settings = new
+    path.write_text(text, encoding="utf-8")
 
 
 def _unchanged(path: Path, key: str) -> FileError:

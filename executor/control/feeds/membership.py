@@ -14,7 +14,7 @@ from rlplan.executor.control.feeds.events import Events, Then
 from rlplan.executor.control.feeds.rollouts import Replica, Rollouts
 from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.executor.workers.replicas import MOST_FAILURES, ReplicaGroup
-from rlplan.replicas import ReplicaChange
+from rlplan.replicas import Event, ReplicaChange
 
 
 class Membership:
@@ -78,9 +78,7 @@ class Membership:
             self._rollouts.remove(replica)
             number = self._group.number_of(replica.ranks[0])
             self._group.remove(number)
-            self._changes.append(
-                ReplicaChange(event="left", replica=number, generate=len(self._rollouts.replicas))
-            )
+            self._note("left", number)
 
     def note_end(self, rank: int) -> list[int]:
         """Note that the process of a rank has ended; return the samples that are to begin again.
@@ -102,21 +100,13 @@ class Membership:
             )
         if not self._rollouts.staying:
             self._rollouts.replicas[0].leaves = False
-        change = ReplicaChange(
-            event="lost",
-            replica=number,
-            generate=len(self._rollouts.replicas),
-            begins_again=len(again),
-        )
-        self._changes.append(change)
+        self._note("lost", number, begins_again=len(again))
         return again
 
     def _join(self, number: int) -> None:
         self._group.admit(number)
         self._rollouts.add(tuple(self._group.ranks_of(number)))
-        self._changes.append(
-            ReplicaChange(event="joined", replica=number, generate=len(self._rollouts.replicas))
-        )
+        self._note("joined", number)
 
     # A replica's start, one call after another: its processes meet, and build their models.
 
@@ -143,10 +133,17 @@ class Membership:
     def _failed(self, number: int) -> None:
         self._group.remove(number)
         self._failures += 1
+        self._note("not started", number, gives_up=self._failures >= MOST_FAILURES)
+
+    def _note(
+        self, event: Event, number: int, *, begins_again: int = 0, gives_up: bool = False
+    ) -> None:
+        """Note what became of a replica, with how many generate now."""
         change = ReplicaChange(
-            event="not started",
+            event=event,
             replica=number,
             generate=len(self._rollouts.replicas),
-            gives_up=self._failures >= MOST_FAILURES,
+            begins_again=begins_again,
+            gives_up=gives_up,
         )
         self._changes.append(change)

@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import islice, pairwise
@@ -112,7 +112,10 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
             before = settings
             if before.given(key) is None and not _may_be_added(before.sheet.launch, key):
                 continue
-            changed, said = _with(text, script, before, assignment, read)
+            new = text_with(text, script, before, assignment, read)
+            if new is None:
+                raise _without_place(script, before, assignment)
+            changed, said = new
             if not _is_of_version(said, before, key, typed.options):
                 continue
             text, settings = changed, said
@@ -124,18 +127,15 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
                     wanted.append((follower, own))
         left = _left_if_read(settings, typed, plan)
         while _count(left):
-            unsaid = settings.flat.keys() - values.keys() - changes.keys()
-            tried = (
-                (key, new, _left_if_read(new[1], typed, plan))
-                for key in sorted(unsaid)
-                if (new := _without(text, script, settings, key, read)) is not None
-            )
-            best = min(tried, key=lambda each: _count(each[2]), default=None)
-            if best is None or _count(best[2]) >= _count(left):
+            unsaid = sorted(settings.flat.keys() - values.keys() - changes.keys())
+            tried = [_without(text, script, settings, key, read) for key in unsaid]
+            best = _best(filter(None, tried), typed, plan)
+            if best is None or _count(best[1]) >= _count(left):
                 break
-            key, new, left = best
-            changes[key] = PatchedKey(key=key, before=settings.given(key), after=None)
-            text, settings = new
+            shorter, left = best
+            gone = settings.given(shorter.key)
+            changes[shorter.key] = PatchedKey(key=shorter.key, before=gone, after=None)
+            text, settings = shorter.text, shorter.settings
         left = left or _left(settings, typed, plan)
     _check_is_as_good(script, left, plan)
     text = text.replace("\n", _line_end(script))
@@ -159,12 +159,19 @@ def seconds_as_written(framework: str, name: str, text: str, plan: Plan) -> floa
         path = Path(folder) / name
         write_text(path, text)
         try:
-            found = _imported(path, framework, _options(plan, Path(folder)))
-            facts = load_facts(found.resolved)
-            own = complete(found.draft, found.resolved, facts, name, misfits=True)
-            return simulate(own, facts).iteration_seconds
+            options = _options(plan, Path(folder))
+            own = _planned(_imported(settings_of(framework, (str(path),), options), options))
+            return simulate(*own).iteration_seconds
         except UserError:
             return None
+
+
+class _Shorter(NamedTuple):
+    """Hold a script's text in which a key is left out, and what it says then."""
+
+    key: str
+    text: str
+    settings: Settings
 
 
 class _Left(NamedTuple):
@@ -187,13 +194,21 @@ def _is_of_version(new: Settings, before: Settings, key: str, options: ImportOpt
     if new.sheet.version != before.sheet.version:
         return False
     with suppress(UserError):
-        return key not in imported_run(new, run_of(new), options).keys.unknown
+        return key not in _imported(new, options).keys.unknown
     return True
 
 
 def _count(left: _Left | None) -> float:
     """Return how much is otherwise; more than anything where a configuration is no job."""
     return math.inf if left is None else len(left.words)
+
+
+def _best(
+    tried: Iterable[_Shorter], typed: RetypedConfiguration, plan: Plan
+) -> tuple[_Shorter, _Left | None] | None:
+    """Return the text that has least otherwise than a plan, of such the first, and what that is; None of none."""
+    judged = ((each, _left_if_read(each.settings, typed, plan)) for each in tried)
+    return min(judged, key=lambda each: _count(each[1]), default=None)
 
 
 def _left_if_read(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left | None:
@@ -209,9 +224,8 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
     Raises:
         UserError: They are no job, or no plan keeps what they say.
     """
-    found = imported_run(settings, run_of(settings), typed.options)
-    facts = load_facts(found.resolved)
-    own = complete(found.draft, found.resolved, facts, settings.file, misfits=True)
+    found = _imported(settings, typed.options)
+    own, facts = _planned(found)
     layouts = tuple(
         f"{task}: {name} is {given}, and {wanted} in the plan"
         for task, layout in plan.tasks.items()
@@ -275,7 +289,7 @@ def _said_of(layout: TaskPlan) -> dict[str, object]:
 
 def _without(
     text: str, script: Path, settings: Settings, key: str, read: Callable[[str], Settings]
-) -> tuple[str, Settings] | None:
+) -> _Shorter | None:
     """Return a script's text in which a key is not said and all else is, with what it says; None where there is none."""
     for new in texts_without(text, script, settings, key):
         try:
@@ -287,7 +301,7 @@ def _without(
             and found.flat.keys() - {key} == settings.flat.keys() - {key}
             and not _followers(found, settings, key)
         ):
-            return new, found
+            return _Shorter(key, new, found)
     return None
 
 
@@ -353,16 +367,19 @@ def _options(plan: Plan, folder: Path) -> ImportOptions:
     )
 
 
-def _imported(path: Path, framework: str, options: ImportOptions) -> Imported:
-    settings = settings_of(framework, (str(path),), options)
+def _imported(settings: Settings, options: ImportOptions) -> Imported:
     return imported_run(settings, run_of(settings), options)
 
 
+def _planned(found: Imported) -> tuple[Plan, Facts]:
+    """Return the plan of a configuration, whether it fits or not, with the facts for it."""
+    facts, file = load_facts(found.resolved), found.settings.file
+    return complete(found.draft, found.resolved, facts, file, misfits=True), facts
+
+
 def _typed(script: Path, framework: str, options: ImportOptions) -> RetypedConfiguration:
-    found = _imported(script, framework, options)
-    facts = load_facts(found.resolved)
-    own = complete(found.draft, found.resolved, facts, str(script), misfits=True)
-    return RetypedConfiguration.of((str(script),), options, found, own, facts)
+    found = _imported(settings_of(framework, (str(script),), options), options)
+    return RetypedConfiguration.of((str(script),), options, found, *_planned(found))
 
 
 def _check_models(script: Path, found: Imported, plan: Plan) -> None:
@@ -407,17 +424,19 @@ def place_of(script: Path) -> Iterator[Path]:
         yield place
 
 
-def _with(
+def text_with(
     text: str,
     script: Path,
     settings: Settings,
     assignment: Assignment,
     read: Callable[[str], Settings],
-) -> tuple[str, Settings]:
+) -> tuple[str, Settings] | None:
     """Return a script's text with one key's value, and what it says then: no other keys, and if it can be all else as before.
 
-    Raises:
-        FileError: Its text has no place for it.
+    None where its text has no place for it.
+
+    Args:
+        read: Returns what a text says where the script stands.
     """
     follows = None
     for new in texts_with(text, script, settings, assignment):
@@ -430,9 +449,7 @@ def _with(
         if not _followers(found, settings, assignment[0]):
             return new, found
         follows = follows or (new, found)
-    if follows is not None:
-        return follows
-    raise _without_place(script, settings, assignment)
+    return follows
 
 
 def _without_place(script: Path, settings: Settings, assignment: Assignment) -> FileError:
