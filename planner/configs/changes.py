@@ -23,7 +23,9 @@ from rlplan.planner.configs.importing import (
 from rlplan.planner.configs.reading.configuration import laid_over
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.configs.reading.sheet import ROLE
 from rlplan.planner.configs.run import Run, draft_of
+from rlplan.planner.configs.sizes import ALL_ON_HOST, ON_HOST
 from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.profiles.sheets import load_framework
@@ -342,6 +344,20 @@ def _role_sizes(plan: Plan, names: tuple[str, ...]) -> dict[str, Lever]:
     }
 
 
+def on_host(plan: Plan) -> Iterator[Lever]:
+    """Yield what makes a plan fit where little else does, and makes updates several times as long: states on the host."""
+    learns = [name.partition(".")[0] for name in _all_passes(plan) if name.endswith(".update")]
+    for option, value in ALL_ON_HOST.items():
+        yield from _each_and_all(_on_host(role, option, value, plan) for role in learns)
+
+
+def _on_host(role: str, option: str, value: object, plan: Plan) -> Lever:
+    """Return that a role's states live on the host, where they do not."""
+    now = plan.job.trainer(role)
+    lies_there = now.host_states or getattr(now, option) == value
+    return () if lies_there else ({f"{role}.update": {option: value}},)
+
+
 def _whole(tokens: int, layout: TaskPlan) -> int:
     """Return tokens that ranks of a copy share out without a rest."""
     ranks = layout.cp * layout.tp
@@ -417,6 +433,8 @@ def _of_trainer(name: str, field: str, value: object, plan: Plan, found: Importe
         return _of_recomputation(value, own)
     if field == "offload":
         return _of_offloading(value, own)
+    if field in ON_HOST:
+        return _of_host(field, value, own)
     if field == "shard_ranks" and field in own.names:
         return ((own.key_of(field), -1 if value is None else value),)
     return ((own.key_of(field), value),) if field in own.names else None
@@ -432,6 +450,21 @@ def _of_offloading(value: object, own: RoleSettings) -> Found:
         each for each in ("cpu_offload",) if each in own.names
     ]
     return tuple((own.key_of(each), value) for each in known) or None
+
+
+def _of_host(option: str, value: object, own: RoleSettings) -> Found:
+    """Return what keeps states on the host, with how much of them where a key says that."""
+    size = ON_HOST[option]
+    if size not in own.names:
+        return None
+    share = (("host_fraction", value),) if option == "host_optimizer" else ()
+    said = [(own.key_of(name), each) for name, each in ((size, True), *share) if name in own.names]
+    if not own.settings.counts(own.key_of(size)):
+        # It is another kind of the trainer that has it: the one that exports write.
+        sheet = own.settings.sheet
+        fixed = sheet.trainers[own.trainer].fixed.items()
+        said += [(key.replace(ROLE, sheet.roles[own.role]), each) for key, each in fixed]
+    return tuple(said)
 
 
 def _of_recomputation(value: object, own: RoleSettings) -> Found:

@@ -5,11 +5,12 @@ each is looked at by itself, and those that take most off what is too much are p
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
+from rlplan.job import TrainerOptions
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
 from rlplan.planner.configs.changes import (
@@ -21,9 +22,11 @@ from rlplan.planner.configs.changes import (
     assignments,
     faster,
     may_follow,
+    on_host,
     smaller,
     typed_value,
 )
+from rlplan.planner.configs.sizes import ON_HOST
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
@@ -196,7 +199,14 @@ def improvements(
             that does what is said of it.
     """
     trials = Trials(plan, facts, typed)
-    found = _gaining(trials, forecast) if forecast.feasible else _fitting_sets(trials, forecast)
+    if forecast.feasible:
+        found = _gaining(trials, forecast)
+    else:
+        milder = tuple(lever for lever in smaller(plan, passes_too_full(plan, facts)) if lever)
+        harder = tuple(lever for lever in on_host(plan) if lever)
+        found = _fitting_sets(trials, milder, forecast)
+        if not found and harder and typed is not None:
+            found = _fitting_sets(Trials(plan, facts, typed), (*harder, *milder), forecast)
     return tuple(sorted(found, key=lambda each: each.seconds)[:SHOWN])
 
 
@@ -229,10 +239,8 @@ def _fitting(trials: Trials) -> Iterator[Trial]:
             yield trial
 
 
-def _fitting_sets(trials: Trials, forecast: Forecast) -> list[Improvement]:
+def _fitting_sets(trials: Trials, levers: Sequence[Lever], forecast: Forecast) -> list[Improvement]:
     """Return the fewest changes that make a plan fit, of one setting, of two or of three."""
-    full = passes_too_full(trials.plan, trials.facts)
-    levers = tuple(lever for lever in smaller(trials.plan, full) if lever)
     found: list[Improvement] = []
     for fitting in _fewest(trials, levers):
         placed = [
@@ -348,11 +356,16 @@ def _without(changes: Changes, part: Changes) -> Changes:
 
 def _is_meant(changes: Changes, plan: Plan) -> bool:
     """Tell whether a plan has what some changes were to give it."""
-    return all(_has(plan.tasks[name], fields) for name, fields in changes.items())
+    return all(
+        getattr(_holder(name, item, plan), item) == value
+        for name, fields in changes.items()
+        for item, value in fields.items()
+    )
 
 
-def _has(layout: TaskPlan, fields: Mapping[str, object]) -> bool:
-    return all(getattr(layout, item) == value for item, value in fields.items())
+def _holder(name: str, item: str, plan: Plan) -> TaskPlan | TrainerOptions:
+    """Return what has a field that a change names: a task's layout, or the options of its role's trainer."""
+    return plan.job.trainer(name.partition(".")[0]) if item in ON_HOST else plan.tasks[name]
 
 
 def overflow(plan: Plan, facts: Facts) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from rlplan.planner.answers.best_plans import (
 from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.run import unusual
-from rlplan.planner.configs.sizes import usual_running
+from rlplan.planner.configs.sizes import ALL_ON_HOST, ON_HOST, usual_running
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.objectives import load_objective
@@ -48,6 +48,7 @@ from rlplan.profiles.sheets import canonical_name, left_to_framework, sheet_of
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
+from rlplan.units import show_seconds
 
 FactsOf = Callable[[Job], Facts]
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
@@ -110,13 +111,49 @@ def plans_of(
             return _alone(stands, facts_of(job), error)
         if named is None or target is not None:
             raise
-        title = load_config_sheet(named).title
+        sheet, hint = load_config_sheet(named), ""
         kind = UnfinishedError if isinstance(error, UnfinishedError) else InfeasibleError
-        raise kind(f"{error} (of what {title} runs; --beyond looks further)") from error
+        if type(error) is InfeasibleError:
+            again = partial(
+                best_plans_for, named, facts_of=facts_of, pinned=pinned, seconds=seconds
+            )
+            hint = _with_states_on_host(sheet, job, again)
+        raise kind(f"{error} (of what {sheet.title} runs; --beyond looks further){hint}") from error
     if stands is None:
         return found
     found = replace(found, space=f"the plan as it stands and {found.space}")
     return _with_plan(found, stands, _value_of(job, job.objective))
+
+
+def _with_states_on_host(sheet: ConfigSheet, job: Job, plans: Callable[[Job], SearchResult]) -> str:
+    """Say by which option of a trainer plans of a job fit that has none; nothing where none does, or no key says it.
+
+    Searches leave such options as the job has them: they make an update several times as long.
+    """
+    learners = [
+        task.role
+        for task in tasks_of(load_algorithm(job.algorithm), job)
+        if task.trains and task.role in sheet.roles
+    ]
+    trainers = [
+        each
+        for each in sheet.trainers.values()
+        if framework_of(job) in {each.framework, sheet.name}
+    ]
+    for option, size in ON_HOST.items():
+        setting = next((each.sizes[size] for each in trainers if size in each.sizes), None)
+        if setting is None or not learners:
+            continue
+        changed = {
+            role: replace(job.trainer(role), **{option: ALL_ON_HOST[option]}) for role in learners
+        }
+        with suppress(UserError):
+            found = plans(replace(job, trainers=unusual({**(job.trainers or {}), **changed})))
+            step = show_seconds(found.plans[0].forecast.iteration_seconds)
+            keys = " ".join(f"{setting.of(sheet.roles[role]).keys[0]}=true" for role in learners)
+            said = ", ".join(f"trainers.{role}.{option}" for role in learners)
+            return f"; with states kept on the host, by {keys} ({said} of a job), the best plan takes {step} a step"
+    return ""
 
 
 def _standing(job: Job, facts_of: FactsOf, plan: Plan) -> Candidate | None:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from rlplan.dispatchers import DEFAULT_DISPATCHER
 from rlplan.job import WHOLE_STEP, Captured, Role, State, TrainerOptions
@@ -42,6 +42,11 @@ WHOLE_LAYERS: Final[tuple[Captured, ...]] = ("attention", "mamba", "mlp", "exper
 STAGES: Final = (0, 1, 2, 3)
 # Launches every kernel, without CUDA graphs, where there is such a sheet.
 EAGER: Final = "{}-eager"
+# Options of a job's trainer by which states live on the host for good, the one that costs less first, with the sizes of
+# sheets that say so, and what the options are where all states that they speak of do. Tried changes of a plan have them
+# among the fields of the pass that updates.
+ON_HOST: Final = {"host_optimizer": "cpu_optimizer", "host_states": "cpu_offload"}
+ALL_ON_HOST: Final[dict[str, Any]] = {"host_optimizer": 1.0, "host_states": True}
 UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 
 
@@ -101,7 +106,7 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
     budget = own.whole("token_budget", 0) * ranks or None if own.on("dynamic") else None
     micro_batch = own.whole("micro_batch", 0) or max(1, own.whole("global_micro_batch", 0) // dp)
     held = own.on("param_offload") or own.on("cpu_offload")
-    away = held or own.on("optimizer_offload") or own.on("cpu_optimizer")
+    away = held or own.on("optimizer_offload") or _stepped_on_host(own) > 0
     return TrainerSizes(
         pool=pool,
         tp=tp,
@@ -171,11 +176,19 @@ def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOpti
     offloads: tuple[State, ...] | None = None
     if weights != states:
         offloads = ("weights", "gradients") if weights else ("optimizer",)
-    fraction = 0.0
-    if own.on("cpu_optimizer"):
-        fraction = own.share("host_fraction", 1.0)
+    fraction = _stepped_on_host(own)
+    if fraction:
         offloads = offloads if weights or states else ("optimizer",)
     return replace(options, offloads=offloads, host_optimizer=fraction)
+
+
+def _stepped_on_host(own: RoleSettings) -> float:
+    """Return the share of a role's optimizer states that lie on the host and step there.
+
+    Megatron-Core's switch moves none by itself: how much is a key of its own, 0 where nothing says it
+    (`OptimizerConfig.optimizer_offload_fraction`, optimizer/optimizer_config.py).
+    """
+    return own.share("host_fraction", 1.0) if own.on("cpu_optimizer") else 0.0
 
 
 def _dispatcher(own: RoleSettings) -> str | None:

@@ -396,6 +396,8 @@ class RoleSettings:
         followed = settings.sheet.role_follows.get(self._role(name))
         if followed is not None and not any(key in settings.flat for key in setting.keys):
             return replace(self, role=followed, layout_of=None).value(name)
+        if not settings.counts(settings.key_giving(setting)):
+            return setting.default
         return settings.value_of(setting)
 
     def optional_whole(self, name: str) -> int | None:

@@ -194,6 +194,17 @@ def one_trainer_is_on(settings: Settings) -> Iterator[Broken]:
     yield from unless(holds, key, "is on beside policy.megatron_cfg.enabled", "false")
 
 
+def optimizers_on_the_host_are_there_whole(settings: Settings) -> Iterator[Broken]:
+    """Want all of an optimizer on the host where any is: NeMo-RL moves it off the GPUs itself while it generates."""
+    for role in _roles(settings):
+        own = _of(settings, role)
+        if role == "reference" or not own.on("cpu_optimizer"):
+            continue
+        key, share = own.key_of("host_fraction"), own.share("host_fraction", 0.0)
+        problem = f"leaves {1 - share:.0%} of the optimizer on the GPU, beside {own.key_of('cpu_optimizer')}"
+        yield from unless(share == 1, key, problem, "1.0")
+
+
 def batches_are_made_in_one_way(settings: Settings) -> Iterator[Broken]:
     """Pack sequences or batch them by length, not both."""
     own = _of(settings)
@@ -260,6 +271,7 @@ def sequences_fit_the_model(settings: Settings) -> Iterator[Broken]:
 
 RULES: Final = (
     Rule(model_ranks_divide_the_gpus, "nemo_rl/models/policy"),
+    Rule(optimizers_on_the_host_are_there_whole, "nemo_rl/models/megatron/setup.py"),
     Rule(expert_ranks_divide_the_gpus, "Megatron-Core, parallel_state"),
     Rule(replicas_divide_the_gpus, "nemo_rl/models/generation"),
     Rule(expert_ranks_are_tensor_groups, "examples/configs/grpo_math_1B.yaml, vllm_cfg"),

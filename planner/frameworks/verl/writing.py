@@ -183,9 +183,9 @@ def _role(export: Export, role: Role) -> None:
     export.put_fixed(role)
     key = STRATEGY.replace(ROLE, export.sheet.roles[role])
     first = export.plan.job.trainer("actor")
-    if (first.adapters_apart or first.waiting_gradients == "bf16") and export.values.get(
-        key
-    ) == "fsdp2":
+    is_first = first.adapters_apart or first.waiting_gradients == "bf16"
+    # The policy of off-loading is of FSDP 2 alone.
+    if is_first and not first.host_states and export.values.get(key) == "fsdp2":
         export.values[key] = "fsdp"
     export.put_cut(role)
     if role != "reference":

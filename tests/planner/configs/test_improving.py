@@ -1,12 +1,14 @@
 """Better settings: what is typed behind a configuration does what is said of it, and spares no answer."""
 
+import re
 from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rlplan.errors import UserError
+from rlplan.errors import InfeasibleError, UserError
+from rlplan.files.frozen import FrozenDict
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs import improving
 from rlplan.planner.configs.changes import (
@@ -21,8 +23,10 @@ from rlplan.planner.configs.changes import (
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.improving import Trials, improvements
+from rlplan.planner.configs.searching import plans_of
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
+from rlplan.units import show_seconds
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
 from tests.planner.configs.test_rules import ASYNC, ASYNC_START, MEGATRON, A, R
 
@@ -326,3 +330,69 @@ def test_what_is_proposed_does_what_is_said_once_it_is_typed(configuration, gpu,
             others = [other for other in each.arguments if other != word]
             counts = may_follow((word.partition("=")[0], None), checked.imported)
             assert not counts or typed.sketched(others) != plan, (word, each.words)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        # FSDP 1, which is usual, has no policy of off-loading: FSDP 2 has, and its key is proposed with it.
+        ((), {f"{A}.fsdp_config.offload_policy=true", f"{A}.strategy=fsdp2"}),
+        ((f"{A}.strategy=fsdp2",), {f"{A}.fsdp_config.offload_policy=true"}),
+    ],
+)
+def test_states_on_the_host_are_proposed_where_nothing_milder_makes_a_plan_fit(strategy, said):
+    words = [*VERL, "actor_rollout_ref.model.path=Qwen/Qwen2.5-72B-Instruct", "trainer.nnodes=1"]
+    words += [f"{R}.tensor_model_parallel_size=8", *strategy]
+    checked, better = proposed("verl", words)
+    assert not checked.forecast.feasible
+    assert {frozenset(words.split()) & said for words in better} == {frozenset(said)}
+    first = next(iter(better.values()))
+    again = check_config("verl", [*words, *first.arguments], SLEEPING)
+    assert again.forecast.feasible
+    assert again.plan.job.trainer("actor").host_states
+    assert again.forecast.iteration_seconds == pytest.approx(first.seconds)
+
+
+@pytest.mark.full
+def test_an_optimizer_on_the_host_is_proposed_with_how_much_of_it():
+    words = [
+        *VERL,
+        MEGATRON,
+        "actor_rollout_ref.model.path=Qwen/Qwen2.5-72B-Instruct",
+        "trainer.nnodes=1",
+    ]
+    words += [f"{R}.tensor_model_parallel_size=8", f"{A}.megatron.tensor_model_parallel_size=8"]
+    config = f"{A}.optim.override_optimizer_config"
+    _, better = proposed("verl", words)
+    assert better
+    for each in better:
+        assert f"{config}.optimizer_cpu_offload=true" in each
+        assert f"{config}.optimizer_offload_fraction=1.0" in each
+
+
+def test_a_policy_of_off_loading_is_of_the_second_fsdp_alone():
+    policy = f"{A}.fsdp_config.offload_policy=True"
+    plain = check_config("verl", VERL, SLEEPING)
+    first = check_config("verl", [*VERL, policy], SLEEPING)
+    second = check_config("verl", [*VERL, policy, f"{A}.strategy=fsdp2"], SLEEPING)
+    assert first.plan == plain.plan
+    assert policy.partition("=")[0] in first.imported.keys.without_influence
+    assert second.plan.job.trainer("actor").host_states
+
+
+def test_a_search_that_finds_nothing_says_which_states_on_the_host_would_do():
+    words = [*VERL, "actor_rollout_ref.model.path=Qwen/Qwen2.5-72B-Instruct", "trainer.nnodes=1"]
+    found = imported("verl", [*words, f"{A}.strategy=fsdp2"], SLEEPING)
+    with pytest.raises(InfeasibleError) as refused:
+        plans_of(found.resolved, load_facts)
+    said = re.search(
+        r"by (\S+)=true \((trainers.actor.host_states) of a job\), the best plan takes (.*) a step$",
+        str(refused.value),
+    )
+    assert said is not None
+    assert said[1] == f"{A}.fsdp_config.offload_policy"
+    job = found.resolved
+    on_host = replace(job.trainer("actor"), host_states=True)
+    trainers = FrozenDict({**(job.trainers or {}), "actor": on_host})
+    best = plans_of(replace(job, trainers=trainers), load_facts).plans[0]
+    assert said[3] == show_seconds(best.forecast.iteration_seconds)

@@ -86,7 +86,7 @@ OF_SAMPLES = {
     "Megatron, packed": f"{MOE} {PACKED.format('policy')}",
     "Megatron, by copies for nodes": f"{MOE} {M}.moe_token_dispatcher_type=flex {M}.cuda_graph_impl=transformer_engine",
     "Megatron, FP8": f"{MOE} {M}.fp8_cfg.enabled=true",
-    "Megatron, stepped on the host": f"{MEGATRON} {M}.optimizer.optimizer_cpu_offload=true",
+    "Megatron, stepped on the host": f"{MEGATRON} {M}.optimizer.optimizer_cpu_offload=true {M}.optimizer.optimizer_offload_fraction=1.0",
     "Megatron, gradients as products make them": (
         f"{MEGATRON} {M}.distributed_data_parallel_config.grad_reduce_in_fp32=false "
         f"{M}.optimizer.use_precision_aware_optimizer=true"
@@ -131,7 +131,7 @@ WITH_CRITICS = {
         f"{MEGATRON} {V}.distributed_data_parallel_config.grad_reduce_in_fp32=false "
         f"{V}.optimizer.use_precision_aware_optimizer=true"
     ),
-    "a critic of Megatron, stepped on the host": f"{MEGATRON} {V}.optimizer.optimizer_cpu_offload=true",
+    "a critic of Megatron, stepped on the host": f"{MEGATRON} {V}.optimizer.optimizer_cpu_offload=true {V}.optimizer.optimizer_offload_fraction=1.0",
     "a critic of Megatron, asynchronous": f"{MEGATRON} {APART} {AHEAD.format('ppo.async_ppo')}",
     "asynchronous with a critic": f"{APART} {AHEAD.format('ppo.async_ppo')}",
     "asynchronous with a critic, by its older name": f"{APART} {AHEAD.format('ppo.async_grpo')}",

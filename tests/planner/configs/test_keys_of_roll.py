@@ -84,7 +84,7 @@ BASES = {
         ),
         "no penalty": f"{TOGETHER} init_kl_coef=0",
         "a penalty in the loss": f"{TOGETHER} use_kl_loss=true kl_loss_coef=0.01",
-        "an optimizer on the host": f"{TOGETHER} {T}.{CONFIG}.optimizer_cpu_offload=true",
+        "an optimizer on the host": f"{TOGETHER} {T}.{CONFIG}.optimizer_cpu_offload=true {T}.{CONFIG}.optimizer_offload_fraction=1.0",
         "SGLang": f"{TOGETHER} {G}.strategy_args.strategy_name=sglang {G}.num_gpus_per_worker=2",
         "a penalty in rewards": f"{TOGETHER} add_token_level_kl=true dual_clip_loss=true",
     }.items()

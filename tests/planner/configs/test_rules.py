@@ -125,6 +125,7 @@ BREAKS_NEMO = {
     "async-corrects-its-ratios": (*RUNS_ON, "loss_fn.use_importance_sampling_correction=false"),
     "async-engines-are-async": (*RUNS_ON, "policy.generation.vllm_cfg.async_engine=false"),
     "one-trainer-is-on": ("policy.megatron_cfg.enabled=true",),
+    "optimizers-on-the-host-are-there-whole": (*M, "policy.megatron_cfg.optimizer.optimizer_cpu_offload=true"),
     "batches-are-made-in-one-way": ("policy.dynamic_batching.enabled=true",),
     "budgets-hold-the-longest": ("policy.sequence_packing.train_mb_tokens=512",),
     "groups-have-samples": ("grpo.use_dynamic_sampling=true", "grpo.num_generations_per_prompt=1"),
@@ -251,9 +252,12 @@ def test_an_optimizer_that_steps_on_the_host_is_counted_there():
         f"{A}.megatron.override_transformer_config.recompute_granularity=full",
     ]  # fmt: skip
     on_host = f"+{A}.optim.override_optimizer_config.optimizer_cpu_offload=True"
+    share = f"+{A}.optim.override_optimizer_config.optimizer_offload_fraction=1.0"
     held = check_config("verl", words, OPTIONS)
-    spared = check_config("verl", [*words, on_host], OPTIONS)
+    spared = check_config("verl", [*words, on_host, share], OPTIONS)
     assert held.verdict == "does not fit"
+    # Megatron-Core takes a share of none where nothing says how much lies on the host.
+    assert check_config("verl", [*words, on_host], OPTIONS).plan == held.plan
     assert spared.verdict in {"fits", "may not fit"}
     (pool,) = spared.forecast.memory
     assert "actor optimizer states" not in pool.terms
