@@ -60,8 +60,11 @@ def penalties_have_a_reference(settings: Settings) -> Iterator[Broken]:
 
 def samplers_are_corrected_once(settings: Settings) -> Iterator[Broken]:
     """Correct for vLLM's probabilities, or take them."""
-    holds = not (settings.on("sampled") and settings.on("corrects"))
-    yield from unless(holds, "sampled", "is on beside use_rho_correction", "one of the two")
+    capped = settings.is_given("ratio_cap")  # by an earlier version, which knows no other correction
+    corrects = settings.number("ratio_cap") > 0 if capped else settings.on("corrects")
+    beside = settings.key_of("ratio_cap" if capped else "corrects")
+    holds = not (settings.on("sampled") and corrects)
+    yield from unless(holds, "sampled", f"is on beside {beside}", "one of the two")
 
 
 def sequences_are_cut_under_full_sharding(settings: Settings) -> Iterator[Broken]:

@@ -52,3 +52,13 @@ def test_every_rule_is_broken_once():
 def test_shards_and_copies_are_as_many_as_learners_together():
     found = broken("OLMo-core", "--fsdp_shard_degree 4 --fsdp_num_replicas 4")
     assert set(found) == {"shards-and-copies-fill-the-learners"}
+
+
+@pytest.mark.parametrize(("cap", "refused"), [("0.0", False), ("2.0", True)])
+def test_an_earlier_versions_cap_says_whether_samplers_are_corrected(cap, refused):
+    more = f"--use_vllm_logprobs true --truncated_importance_sampling_ratio_cap {cap}"
+    found = broken(LEARNERS, more)
+    assert set(found) == ({"samplers-are-corrected-once"} if refused else set())
+    if refused:
+        said = found["samplers-are-corrected-once"][0].problem
+        assert "truncated_importance_sampling_ratio_cap" in said
