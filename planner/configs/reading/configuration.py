@@ -753,7 +753,8 @@ def _over_file(
     if near is not None:
         return renamed(read_inherited(near, arguments), sheet.older), {}
     if not sheet.own_yaml:
-        raise FileError(named.value, "no such file", field=field)
+        allowed = f"the file, looked for from here and beside the script: run this in the folder of {sheet.title}, or copy the file"
+        raise FileError(named.value, "no such file", field=field, allowed=allowed)
     own = own_file(sheet, named.value)
     left = set() if own else {key for name in MODELS for key in _keys_of(sheet, name)}
     flat = {
