@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, TypeGuard, TypeVar
+from typing import Literal, NamedTuple, TypeGuard, TypeVar, get_args
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, NonNegativeInt, Positive, Share
@@ -74,7 +74,8 @@ class LearningRateSchedule:
 
 TrainingPrecision = Literal["fp32", "bf16", "fp16"]
 NarrowPrecision = Literal["fp8", "mxfp8", "nvfp4"]
-Precision = TrainingPrecision | NarrowPrecision
+WeightOnlyPrecision = Literal["mxfp4", "int4"]
+Precision = TrainingPrecision | NarrowPrecision | WeightOnlyPrecision
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +97,8 @@ class PrecisionPlan:
 
 # Mixed-precision Adam: 2 + 2 bytes and 12 of fp32 master weight and moments, or gradients
 # accumulated in fp32 (Rajbhandari et al. 2020, ZeRO, section 3.1). Full fp32 keeps no master copy.
-# In a narrow format only the inputs of linear layers' products are held; all else keeps a wide one.
+# In a narrow format only the inputs of linear layers' products are held; all else keeps a wide one. Where weights alone are
+# quantised (four bits with a scale for a group), products are those of the wide format, and nothing trains.
 PRECISIONS: dict[Precision, PrecisionPlan] = {
     "fp32": PrecisionPlan(weight_bytes=4, gradient_bytes=4, optimizer_bytes=8, master_bytes=0),
     "bf16": PrecisionPlan(weight_bytes=2, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
@@ -104,6 +106,8 @@ PRECISIONS: dict[Precision, PrecisionPlan] = {
     "fp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
     "mxfp8": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
     "nvfp4": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+    "mxfp4": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
+    "int4": PrecisionPlan(weight_bytes=1, gradient_bytes=4, optimizer_bytes=12, master_bytes=4),
 }
 
 # States of a trainer that keeps no master copy: weights, gradients and both of Adam's moments in one format
@@ -132,10 +136,14 @@ KEPT_BYTES: dict[OptimizerKind, int] = {
 # Bytes of scales for each narrow weight: one in fp32 for a block of 128 x 128 (DeepSeek-AI 2024,
 # arXiv:2412.19437, section 3.3.2), or one of 8 bits for every 32 (OCP Microscaling Formats v1.0, table 1). NVFP4 has one of
 # 8 bits for every 16 weights of 4 bits (NVIDIA 2025, arXiv:2509.25149, section 2), half a byte less than `weight_bytes` has.
-SCALE_BYTES: dict[NarrowPrecision, float] = {
+# MXFP4 has one of 8 bits for every 32 (OCP Microscaling Formats v1.0, table 1), and INT4 of four bits as Kimi-K2-Thinking is
+# published one of 16 bits for every 32 (quantization_config of its config.json: group_size 32).
+SCALE_BYTES: dict[NarrowPrecision | WeightOnlyPrecision, float] = {
     "fp8": 4 / 128**2,
     "mxfp8": 1 / 32,
     "nvfp4": 1 / 16 - 1 / 2,
+    "mxfp4": 1 / 32 - 1 / 2,
+    "int4": 2 / 32 - 1 / 2,
 }
 
 
@@ -149,12 +157,29 @@ WIDE: dict[Precision, TrainingPrecision] = {
     "fp8": "bf16",
     "mxfp8": "bf16",
     "nvfp4": "bf16",
+    "mxfp4": "bf16",
+    "int4": "bf16",
 }
 
 
-def is_narrow(precision: Precision) -> TypeGuard[NarrowPrecision]:
-    """Tell whether products in a format have inputs that are quantised for them."""
+def is_narrow(precision: Precision) -> TypeGuard[NarrowPrecision | WeightOnlyPrecision]:
+    """Tell whether weights of linear layers are quantised in a format."""
     return precision in SCALE_BYTES
+
+
+def is_of_weights_alone(precision: Precision) -> TypeGuard[WeightOnlyPrecision]:
+    """Tell whether a format is one of weights alone, whose products are computed in the wide one (Marlin's kernels)."""
+    return precision in get_args(WeightOnlyPrecision)
+
+
+def quantises_inputs(precision: Precision) -> bool:
+    """Tell whether products in a format have inputs that are quantised for them."""
+    return is_narrow(precision) and not is_of_weights_alone(precision)
+
+
+def of_products(precision: Precision) -> Precision:
+    """Return the format in which a device computes products with weights of a format."""
+    return WIDE[precision] if is_of_weights_alone(precision) else precision
 
 
 Group = Literal["tp", "ep", "cp"]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from rlplan.models import ModelArchitecture
+from rlplan.models import ModelArchitecture, Precision
 from rlplan.parts import num_parameters
 from rlplan.profiles.catalog import load_model, model_names
 from rlplan.profiles.jobs.config.reading import cached_config
@@ -26,6 +26,8 @@ CHECKPOINT: Final = re.compile(
 # What converters write behind a model's name (slime's and Megatron's), and sizes that a name need not tell.
 CONVERTED: Final = re.compile(r"[_-](torch_dist|mcore|megatron|dcp)$", re.IGNORECASE)
 SIZES: Final = re.compile(r"(-\d+(\.\d+)?[bt])?-a\d+(\.\d+)?b$", re.IGNORECASE)
+# Models whose checkpoints have routed experts in MXFP4 and other layers in FP8 (their model cards, "FP4 + FP8 Mixed").
+PUBLISHED_MXFP4: Final = frozenset({"deepseek-v4-flash", "deepseek-v4-pro"})
 CONFIG_JSON: Final = "config.json"
 # A known model for sequences that are longer than other examples have positions.
 LONG_EXAMPLE: Final = "Qwen/Qwen3-4B-Instruct-2507"
@@ -60,6 +62,23 @@ def has_visual(model: ModelArchitecture) -> bool:
     models that have none they freeze nothing, and print that no tower was found.
     """
     return bool(model.vision_parameters) and model.family in VISUAL
+
+
+def published_four_bits(named: str, sheet: str | None) -> Precision | None:
+    """Return the format in which engines hold a checkpoint that is published with experts of four bits; None of others.
+
+    Its other layers, of 8 bits, are counted as if they were of four too: they are a few hundredths of it.
+
+    Args:
+        named: The checkpoint's path or id: what it is stored in stands there, and base models have 8 bits throughout.
+        sheet: Its model's.
+    """
+    if sheet not in PUBLISHED_MXFP4:
+        return None
+    words = set(re.split(r"[-_/.]", named.lower()))
+    if words & {"bf16", "dequantized"}:
+        return None
+    return "fp8" if words & {"fp8", "base"} else "mxfp4"
 
 
 def sheet_of_model(published: str) -> str | None:

@@ -14,7 +14,14 @@ from rlplan.errors import FileError, nearest_name
 from rlplan.files.decoding import is_url
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import RANDOM, Job, Role
-from rlplan.models import CONFIG_FILE, WEIGHT_FILES, ModelArchitecture, layer_kinds
+from rlplan.models import (
+    CONFIG_FILE,
+    WEIGHT_FILES,
+    ModelArchitecture,
+    is_of_weights_alone,
+    layer_kinds,
+    of_products,
+)
 from rlplan.profiles.sheets import (
     canonical_name,
     device_names,
@@ -605,12 +612,17 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
         FileError: One has none; the message names the devices that have it.
     """
     formats = {"precision": job.precision, "rollout_precision": job.rollout_precision}
+    if job.precision is not None and is_of_weights_alone(job.precision):
+        problem = "is a format of weights that generate, in which nothing is trained"
+        allowed = ", ".join(sheets[0].peak_flops_per_second)
+        raise place.error("precision", problem, value=job.precision, allowed=allowed)
     for sheet in sheets:
         for field, precision in formats.items():
-            if precision is None or precision in sheet.peak_flops_per_second:
+            if precision is None or of_products(precision) in sheet.peak_flops_per_second:
                 continue
             having = (load_device(name) for name in device_names())
-            names = [each.name for each in having if precision in each.peak_flops_per_second]
+            rate = of_products(precision)
+            names = [each.name for each in having if rate in each.peak_flops_per_second]
             raise place.error(
                 field,
                 f"the sheet of {sheet.name} has no rate for it; devices that have one: "

@@ -31,7 +31,7 @@ from rlplan.models import (
     Precision,
     Scan,
     Shard,
-    is_narrow,
+    quantises_inputs,
 )
 from rlplan.parts import expert_parameters
 from rlplan.plan import Recompute, TaskPlan
@@ -388,7 +388,7 @@ def setting_on(
     per_node = site.gpus_per_node
     outermost = engine.stages_outermost and layout.pp > 1
     gpus = 2 * per_node if outermost and site.spans_nodes else per_node
-    narrow, host_times = is_narrow(precision), device.sheet.host_times
+    narrow, host_times = quantises_inputs(precision), device.sheet.host_times
     slower = engine.narrow_launch_factor * host_times if narrow else host_times
     launches_experts = engine.expert_launch_seconds_on(host_times, precision, narrow=narrow)
     if engine.narrow_products:

@@ -26,8 +26,8 @@ from rlplan.models import (
     ModelArchitecture,
     Operators,
     Scan,
-    is_narrow,
     layer_kinds,
+    quantises_inputs,
 )
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from rlplan.probing import UNEVEN, ModelPass, PassName
@@ -610,7 +610,7 @@ class EngineSteps:
 
     def prices(self, operators: Operators, tokens: int) -> list[Estimate]:
         """Return what each operator of a layer takes but for those of attention, with what quantises their inputs."""
-        if self.engine.steps.cast_bytes and is_narrow(self.setting.precision):
+        if self.engine.steps.cast_bytes and quantises_inputs(self.setting.precision):
             operators = with_input_casts(operators, tokens, self.engine.steps.cast_bytes)
         return self._prices(operators, self.setting)
 

@@ -309,6 +309,10 @@ def test_a_script_tells_its_framework_and_a_name_before_it_has_to_be_one(project
             "torchrun -m verl.trainer.sft_trainer model.path=Qwen/Qwen2.5-0.5B",
             "trains on texts (SFT)",
         ),
+        (
+            'echo "Usage: run_gemma.sh <GPUs>"\ntorchrun -m verl.trainer.sft_trainer model.path=x',
+            "trains on texts (SFT)",
+        ),
         ("uv run sft @ configs/sft.toml", "trains on texts (SFT)"),
         ("swift sft --model Qwen/Qwen2.5-7B --dataset x", "trains on texts (SFT)"),
         ("trl sft --model_name_or_path Qwen/Qwen2.5-0.5B", "trains on texts (SFT)"),

@@ -1,6 +1,7 @@
 """Narrow number formats: what is quantised, what keeps a wide one, and what moves."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,25 @@ def test_four_bits_take_half_a_byte_and_a_scale_for_every_sixteen():
     model = load_model("llama-3.1-8b")
     found = largest_shard_bytes(model, "nvfp4")
     assert found == pytest.approx(LAYERS * (1 / 2 + 1 / 16) + 2 * ENDS, rel=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "scale"), [("mxfp4", 1 / 32), ("int4", 2 / 32)])
+def test_weights_alone_of_four_bits_are_multiplied_in_sixteen(precision, scale):
+    model = load_model("llama-3.1-8b")
+    found = largest_shard_bytes(model, precision)
+    assert found == pytest.approx(LAYERS * (1 / 2 + scale) + 2 * ENDS, rel=1e-6)
+    # H100 has no rate of four bits: products are those of bf16, whose weights are read in fewer bytes.
+    seconds, eight, wide = (
+        task_cost(placed(replace(WIDE, rollout_precision=each))).total.seconds
+        for each in (precision, "fp8", None)
+    )
+    assert 0.4 * wide < seconds < wide
+    assert seconds != eight
+
+
+def test_nothing_is_trained_in_a_format_of_weights_alone():
+    with pytest.raises(FileError, match="in which nothing is trained"):
+        resolve_job(replace(WIDE, precision="mxfp4"), Path(), file="job.yaml")
 
 
 def test_states_of_training_keep_their_formats():

@@ -33,6 +33,7 @@ from rlplan.planner.configs.megatron.model import (
     take_model_of_file,
     written_model,
 )
+from rlplan.planner.configs.models import published_four_bits
 from rlplan.planner.configs.reading.settings import OFF, Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work, nodes_of
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
@@ -65,7 +66,6 @@ FULLY_ASYNC: Final = "fully_async"
 PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
 )
-FOUR_BITS_NOTE: Final = "the engine's weights of four bits are forecast as those of 16"
 CUT_EXPERTS: Final = "experts that all ranks of an engine have a part of, which are forecast as spread over the ranks"
 PROMPT_GUESS: Final = "prompts of at most {:,} tokens; {} says it"
 GPUS_GUESS: Final = (
@@ -153,7 +153,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         old_log_prob=_old_log_prob(settings, reuses=ways.reuses_log_probs and work.updates == 1),
         weight_sync=ways.weight_sync,
         precision=_precision(settings),
-        rollout_precision="fp8" if is_fp8(models["actor"], written.sheet) else None,
+        rollout_precision=_rollout_precision(models["actor"], written.sheet),
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
         adapter=ways.adapter,
         dynamic_sampling=sampling,
@@ -506,6 +506,13 @@ def _precision(settings: Settings) -> Precision:
     return "fp16" if settings.on("fp16") else "bf16"
 
 
+def _rollout_precision(named: str, sheet: str | None) -> Precision | None:
+    """Return the format of a checkpoint's weights, and so of the engine's, where it is no format of training."""
+    if is_int4(named):
+        return "int4"
+    return "fp8" if is_fp8(named, sheet) else published_four_bits(named, sheet)
+
+
 def is_fp8(named: str, sheet: str | None) -> bool:
     """Tell whether a checkpoint's weights, and so the engine's, are of FP8: by its name, or as they were published."""
     words = _words(named)
@@ -547,8 +554,6 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
             else OTHER_NOTE.format(written.sheet)
         )
         yield WRITTEN_NOTE.format(why)
-    if is_int4(named):
-        yield FOUR_BITS_NOTE
     if teaching.serves(settings):
         yield teaching.ASKED_LATE
     if not says_updates(settings):

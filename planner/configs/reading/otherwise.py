@@ -17,6 +17,8 @@ from rlplan.planner.configs.shell.text import Text
 
 # What reads another script into its own shell, which starts no training for that.
 READS: Final = frozenset({"source", "."})
+# Behind it a script says how it is called itself.
+USAGE: Final = "usage:"
 
 
 def trained_otherwise(framework: str, words: Sequence[str]) -> str | None:
@@ -42,7 +44,7 @@ def _started(words: Sequence[Text]) -> Iterator[str]:
     """Yield the Python programs, and the other scripts, that words start."""
     yield from (name for name, _ in programs_of(words))
     for before, word in zip(("", *(word.value for word in words)), words, strict=False):
-        if word.value.endswith(SCRIPTS) and before not in READS:
+        if word.value.endswith(SCRIPTS) and before not in READS and before.lower() != USAGE:
             yield word.value
 
 

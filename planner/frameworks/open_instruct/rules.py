@@ -60,7 +60,9 @@ def penalties_have_a_reference(settings: Settings) -> Iterator[Broken]:
 
 def samplers_are_corrected_once(settings: Settings) -> Iterator[Broken]:
     """Correct for vLLM's probabilities, or take them."""
-    capped = settings.is_given("ratio_cap")  # by an earlier version, which knows no other correction
+    capped = settings.is_given(
+        "ratio_cap"
+    )  # by an earlier version, which knows no other correction
     corrects = settings.number("ratio_cap") > 0 if capped else settings.on("corrects")
     beside = settings.key_of("ratio_cap" if capped else "corrects")
     holds = not (settings.on("sampled") and corrects)

@@ -34,7 +34,7 @@ from rlplan.planner.configs.losses import (
     sampled_in_batches,
     sampling_guess,
 )
-from rlplan.planner.configs.models import has_visual
+from rlplan.planner.configs.models import has_visual, published_four_bits
 from rlplan.planner.configs.reading.settings import OFF, RoleSettings, Settings
 from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
@@ -123,7 +123,7 @@ def run_of(settings: Settings) -> Run:
         old_log_prob="engine" if settings.on("bypass") else None,
         weight_sync=_weight_sync(settings, trainer),
         precision=_precision(settings, trainer),
-        rollout_precision=cast(Precision | None, settings.value("rollout_quantised")),
+        rollout_precision=_rollout_precision(settings),
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
         adapter=_adapter(settings),
         dynamic_sampling=sampling,
@@ -150,6 +150,18 @@ def _engines(
         generate=_engine(settings),
         sleeps=settings.on("frees_cache") or _sleeps_anyway(settings),
     )
+
+
+def _rollout_precision(settings: Settings) -> Precision | None:
+    """Return the format of the engine's weights: as a key says, or as the checkpoint is published, to which new ones are cast.
+
+    That is so of DeepSeek-V4 alone (docs/advance/deepseek_v4_integration.rst): trainers read no other quantised checkpoints.
+    """
+    said = cast(Precision | None, settings.value("rollout_quantised"))
+    actor = actor_of(settings)
+    if said is not None or actor is None:
+        return said
+    return published_four_bits(settings.model or settings.path("model"), actor.name)
 
 
 def _weight_sync(settings: Settings, trainer: str) -> WeightSync:
@@ -588,6 +600,9 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
 def _notes(settings: Settings, trainer: str, mode: Mode) -> Iterator[str]:
     """Yield what was assumed of modes and batches."""
     yield from _engine_notes(settings, trainer)
+    served, key = _rollout_precision(settings), settings.key_of("rollout_quantised")
+    if served is not None and settings.value("rollout_quantised") is None:
+        yield f"the engine has weights in {served}, as its checkpoint is published; {key} says otherwise"
     if settings.on("filters") and not _filters(settings):
         key, sheet = settings.key_of("filters"), settings.sheet
         yield f"no group is left out: {key}=True has no effect in {sheet.title} {sheet.version} but in recipes"

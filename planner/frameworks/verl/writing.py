@@ -7,6 +7,7 @@ from typing import Final
 from rlplan.job import Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
+from rlplan.planner.configs.models import published_four_bits
 from rlplan.planner.configs.reading.sheet import ROLE, Scalar
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import (
@@ -317,7 +318,10 @@ def _low_precision(export: Export) -> None:
     if job.precision in {"fp8", "mxfp8"} and export.trainer == "megatron":
         export.put("fp8", "hybrid")
         export.values[export.sheet.settings["fp8_recipe"].keys[0]] = FP8_RECIPES[job.precision]
-    if job.rollout_precision is not None:
+    own = published_four_bits(
+        "", job.architecture("actor").name
+    )  # which engines read of the checkpoint
+    if job.rollout_precision not in (None, own):
         export.put("rollout_quantised", job.rollout_precision)
     if job.kv_cache is not None:
         export.put("kv_cache", job.kv_cache)

@@ -107,3 +107,30 @@ def test_nemo_rls_fused_adam_has_masters_beside_weights_in_16_bits(
         again.write_text(exported(plan, "nemo-rl", facts=facts).text, encoding="utf-8")
         read = of_actor(imported("nemo-rl", [str(again)], options))
         assert (read.weights, read.optimizer) == (weights, optimizer)
+
+
+V4 = (
+    "actor_rollout_ref.model.path=deepseek-ai/DeepSeek-V4-Flash", "model_engine=megatron", "trainer.nnodes=8",
+    f"{ACTOR}.megatron.pipeline_model_parallel_size=8", f"{ACTOR}.megatron.expert_model_parallel_size=8",
+    "actor_rollout_ref.rollout.tensor_model_parallel_size=1", "actor_rollout_ref.rollout.data_parallel_size=4",
+    "actor_rollout_ref.rollout.expert_parallel_size=4",
+)  # fmt: skip
+SERVED = "actor_rollout_ref.rollout.quantization"
+
+
+def test_a_checkpoint_of_four_bits_is_served_as_it_is_published_unless_a_key_says_otherwise(
+    tmp_path,
+):
+    found = verl(*V4)
+    assert found.job.rollout_precision == "mxfp4"
+    assert any("weights in mxfp4" in each and SERVED in each for each in found.notes)
+    said = verl(*V4, f"{SERVED}=fp8")
+    assert said.job.rollout_precision == "fp8"
+    assert not any("as its checkpoint is published" in each for each in said.notes)
+    facts = load_facts(found.resolved)
+    plan = complete(found.draft, found.resolved, facts, "there", misfits=True)
+    written = exported(plan, "verl", facts=facts).text
+    assert SERVED not in written  # verl knows no such word: the checkpoint says it
+    again = tmp_path / "run.sh"
+    again.write_text(written, encoding="utf-8")
+    assert imported("verl", [str(again)], OPTIONS).job.rollout_precision == "mxfp4"
