@@ -103,6 +103,10 @@ HostMemoryOption = Annotated[
 EPISODES = "Episodes of several turns"
 # Keys that every configuration of accelerate has, and none of a training or a job.
 OF_ACCELERATE = frozenset({"compute_environment", "distributed_type"})
+# Keys of which every job or plan has one.
+OF_JOBS_AND_PLANS = frozenset(
+    {"version", "algorithm", "models", "workload", "cluster", "job", "tasks", "pools"}
+)
 EnvironmentOption = Annotated[
     Path | None,
     typer.Option(
@@ -253,7 +257,32 @@ def _of_yaml(path: Path) -> str | None:
         telling = sum(fits_any(str(key), sheet.start_keys) for key in keys)
         if sheet.launch.files and telling > 1:
             fitting.append((telling, 0, name))
-    return max(fitting, key=lambda each: each[:2])[2] if fitting else None
+    if not fitting:
+        _refuse_otherwise(path, data if isinstance(data, dict) else {})
+        return None
+    return max(fitting, key=lambda each: each[:2])[2]
+
+
+def _refuse_otherwise(path: Path, data: dict[object, object]) -> None:
+    """Refuse a file of a framework's own by whose keys it trains without rewards.
+
+    Raises:
+        FileError: It is one.
+    """
+    from rlplan.errors import FileError
+    from rlplan.planner.configs.reading.settings import fits_any
+    from rlplan.planner.configs.reading.sheet import load_config_sheet
+
+    keys = [f"{each}." for each, under in data.items() if isinstance(under, dict)]
+    if data.keys() & OF_JOBS_AND_PLANS:
+        return
+    for name in frameworks_with("keys", "reading"):
+        sheet = load_config_sheet(name)
+        for pattern, what in sheet.refused_keys.items():
+            if pattern.endswith(".*") and any(fits_any(key, (pattern,)) for key in keys):
+                allowed = f"a configuration of RL or distillation by {READ}"
+                problem = f"{what} ({sheet.title}); rlplan reads training with RL"
+                raise FileError(str(path), problem, allowed=allowed)
 
 
 def _holds(data: object, key: str) -> bool:

@@ -256,6 +256,22 @@ def test_what_only_starts_processes_is_no_job(project, rlplan):
     assert "--config_file" in answer.err
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("student_train: {model_args: {}}\npretrain: x\n", "distils from a teacher"),
+        ("sft_train: {model_args: {}}\npretrain: x\n", "trains on texts (SFT)"),
+    ],
+)
+def test_a_file_that_trains_otherwise_is_not_taken_for_a_job(project, rlplan, text, told):
+    Path("other.yaml").write_text(text, encoding="utf-8")
+    for command in ("check", "search"):
+        answer = rlplan(command, "other.yaml", *GPU)
+        assert answer.code == 2
+        assert told in answer.err
+        assert "(ROLL); rlplan reads training with RL" in answer.err
+
+
 def test_a_teacher_that_an_engine_serves_has_its_pool(script, rlplan):
     teacher = "distillation.teacher_models.teacher_model"
     words = (
