@@ -167,19 +167,15 @@ def is_narrow(precision: Precision) -> TypeGuard[NarrowPrecision | WeightOnlyPre
     return precision in SCALE_BYTES
 
 
-def is_of_weights_alone(precision: Precision) -> TypeGuard[WeightOnlyPrecision]:
-    """Tell whether a format is one of weights alone, whose products are computed in the wide one (Marlin's kernels)."""
-    return precision in get_args(WeightOnlyPrecision)
+# Formats of weights alone: in which others a device computes products with them (Marlin's kernels).
+OF_PRODUCTS: dict[Precision, TrainingPrecision] = {
+    each: WIDE[each] for each in get_args(WeightOnlyPrecision)
+}
 
 
 def quantises_inputs(precision: Precision) -> bool:
     """Tell whether products in a format have inputs that are quantised for them."""
-    return is_narrow(precision) and not is_of_weights_alone(precision)
-
-
-def of_products(precision: Precision) -> Precision:
-    """Return the format in which a device computes products with weights of a format."""
-    return WIDE[precision] if is_of_weights_alone(precision) else precision
+    return is_narrow(precision) and precision not in OF_PRODUCTS
 
 
 Group = Literal["tp", "ep", "cp"]

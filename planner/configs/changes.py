@@ -20,8 +20,8 @@ from rlplan.planner.configs.importing import (
     run_of,
     settings_of,
 )
-from rlplan.planner.configs.reading.configuration import laid_over
 from rlplan.planner.configs.reading.given import GivenValue
+from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.reading.sheet import ROLE
 from rlplan.planner.configs.run import Run, draft_of
@@ -132,6 +132,42 @@ class RetypedConfiguration:
         found = imported_run(settings, run, self.options)
         facts = load_facts(found.resolved)
         return complete(found.draft, found.resolved, facts, settings.file), facts, found
+
+
+def by_words_of_files(
+    said: Iterable[Assignment], settings: Settings
+) -> tuple[Assignment, ...] | None:
+    """Return assignments with keys of a framework's own files by the word that names one, as `zero3` of DeepSpeed's.
+
+    No command line takes keys of such a file by themselves. The word is the first whose file holds what is there and what
+    is assigned; None where none does. Of a file that is the configuration's own, keys stay as they are.
+    """
+    found, flat = tuple(said), settings.flat
+    for name, meant in settings.sheet.launch.files.items():
+        inside = {
+            key: value for key, value in found if meant.prefix and key.startswith(meant.prefix)
+        }
+        if not inside or name not in flat or flat[name].value not in meant.words:
+            continue
+        now = {key: given.value for key, given in flat.items() if key.startswith(meant.prefix)}
+        wanted = {key.removeprefix(meant.prefix): value for key, value in (now | inside).items()}
+        words = (word for word, holds in meant.words.items() if wanted.items() <= holds.items())
+        word = next(words, None)
+        if word is None:
+            return None
+        found = (*(each for each in found if each[0] not in inside), (name, word))
+    return found
+
+
+def of_own_files(said: Iterable[Assignment], settings: Settings) -> dict[str, str]:
+    """Return keys of files that a configuration names, and that no command line takes by themselves, with those files."""
+    files = settings.sheet.launch.files
+    return {
+        key: str(settings.flat[name].value)
+        for key, _ in said
+        for name, meant in files.items()
+        if meant.prefix and key.startswith(meant.prefix) and name in settings.flat
+    }
 
 
 def broken_rules(settings: Settings) -> frozenset[str]:
@@ -457,8 +493,9 @@ def _of_host(option: str, value: object, own: RoleSettings) -> Found:
     size = ON_HOST[option]
     if size not in own.names:
         return None
-    share = (("host_fraction", value),) if option == "host_optimizer" else ()
-    said = [(own.key_of(name), each) for name, each in ((size, True), *share) if name in own.names]
+    said: list[Assignment] = [(own.key_of(size), own.word_for(size, meant=True))]
+    if option == "host_optimizer" and "host_fraction" in own.names:
+        said.append((own.key_of("host_fraction"), value))
     if not own.settings.counts(own.key_of(size)):
         # It is another kind of the trainer that has it: the one that exports write.
         sheet = own.settings.sheet

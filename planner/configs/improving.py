@@ -16,12 +16,15 @@ from rlplan.planner.answers.explain import in_whole_batches, keeps_rules_and_fit
 from rlplan.planner.configs.changes import (
     GENERATE,
     UPDATE,
+    Assignment,
     Changes,
     Lever,
     RetypedConfiguration,
     assignments,
+    by_words_of_files,
     faster,
     may_follow,
+    of_own_files,
     on_host,
     smaller,
     typed_value,
@@ -134,9 +137,14 @@ class Trials:
         Args:
             after: The forecast of the trial's plan, where it is known.
         """
-        arguments = trial.arguments
+        arguments, inside = trial.arguments, dict[str, str]()
         if self.typed is not None:
-            arguments = self._needed(trial, self.typed)
+            settings = self.typed.found.settings
+            said = by_words_of_files(self._needed(trial, self.typed), settings)
+            if said is None:
+                return None
+            inside = of_own_files(said, settings)
+            arguments = self.typed.arguments(said) or ()
             found = self.typed.typed(arguments)
             if found is None or not _is_meant(trial.changes, found[0]):
                 return None
@@ -146,9 +154,12 @@ class Trials:
         gain = 1 - after.iteration_seconds / forecast.iteration_seconds
         if not after.feasible or (forecast.feasible and gain < LEAST_GAIN):
             return None
-        words = " " if self.typed is not None else ", "
+        between = " " if self.typed is not None else ", "
+        words = between.join(arguments)
+        for key, file in inside.items():
+            words = words.replace(f"--{key} ", f"in {file}: {key.partition('.')[2]}=")
         return Improvement(
-            words=words.join(arguments),
+            words=words,
             arguments=arguments,
             changes=max(1, len(trial.levers)),
             seconds=after.iteration_seconds,
@@ -156,8 +167,8 @@ class Trials:
             memory_fraction=max(each.gpu_peak_bytes / each.capacity_bytes for each in after.memory),
         )
 
-    def _needed(self, trial: Trial, typed: RetypedConfiguration) -> tuple[str, ...]:
-        """Return what a user types for a trial, without values that follow another's anyway."""
+    def _needed(self, trial: Trial, typed: RetypedConfiguration) -> tuple[Assignment, ...]:
+        """Return what a user assigns for a trial, without values that follow another's anyway."""
         said = assignments(trial.changes, self.plan, typed.found) or ()
         for each in said:
             fewer = tuple(other for other in said if other is not each)
@@ -165,7 +176,7 @@ class Trials:
             follows = may_follow(each, typed.found)
             if follows and arguments and typed.sketched(arguments) == trial.plan:
                 said = fewer
-        return typed.arguments(said) or ()
+        return said
 
     def _arguments(self, changes: Changes) -> tuple[str, ...] | None:
         if self.typed is None:
@@ -207,7 +218,9 @@ def improvements(
         found = _fitting_sets(trials, milder, forecast)
         if not found and harder and typed is not None:
             found = _fitting_sets(Trials(plan, facts, typed), (*harder, *milder), forecast)
-    return tuple(sorted(found, key=lambda each: each.seconds)[:SHOWN])
+    # Two changes may be one word of a framework's own file.
+    alike = {each.words: each for each in found}
+    return tuple(sorted(alike.values(), key=lambda each: each.seconds)[:SHOWN])
 
 
 def _gaining(trials: Trials, forecast: Forecast) -> list[Improvement]:

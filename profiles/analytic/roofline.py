@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
-from rlplan.models import PRECISIONS, Attention, CollectiveKind, Precision, of_products
+from rlplan.models import OF_PRODUCTS, PRECISIONS, Attention, CollectiveKind, Precision
 from rlplan.profiles.analytic.efficiencies import Constant, Efficiencies, load_efficiencies
 from rlplan.profiles.kernels.kernel_time import (
     GemmTime,
@@ -63,7 +63,7 @@ class Roofline:
         Raises:
             MissingFactError: The sheet names no rate for this precision.
         """
-        rate = self.sheet.peak_flops_per_second.get(of_products(precision))
+        rate = self.sheet.peak_flops_per_second.get(OF_PRODUCTS.get(precision, precision))
         if rate is None:
             known = ", ".join(sorted(self.sheet.peak_flops_per_second))
             raise MissingFactError(

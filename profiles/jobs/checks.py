@@ -16,11 +16,10 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import RANDOM, Job, Role
 from rlplan.models import (
     CONFIG_FILE,
+    OF_PRODUCTS,
     WEIGHT_FILES,
     ModelArchitecture,
-    is_of_weights_alone,
     layer_kinds,
-    of_products,
 )
 from rlplan.profiles.sheets import (
     canonical_name,
@@ -612,16 +611,19 @@ def check_precision(job: Job, sheets: tuple[DeviceSheet, ...], place: JobPlace) 
         FileError: One has none; the message names the devices that have it.
     """
     formats = {"precision": job.precision, "rollout_precision": job.rollout_precision}
-    if job.precision is not None and is_of_weights_alone(job.precision):
+    if job.precision in OF_PRODUCTS:
         problem = "is a format of weights that generate, in which nothing is trained"
         allowed = ", ".join(sheets[0].peak_flops_per_second)
         raise place.error("precision", problem, value=job.precision, allowed=allowed)
     for sheet in sheets:
         for field, precision in formats.items():
-            if precision is None or of_products(precision) in sheet.peak_flops_per_second:
+            if (
+                precision is None
+                or OF_PRODUCTS.get(precision, precision) in sheet.peak_flops_per_second
+            ):
                 continue
             having = (load_device(name) for name in device_names())
-            rate = of_products(precision)
+            rate = OF_PRODUCTS.get(precision, precision)
             names = [each.name for each in having if rate in each.peak_flops_per_second]
             raise place.error(
                 field,

@@ -157,7 +157,7 @@ def assignments_of(settings: Settings, asked: Asked) -> dict[str, object]:
     Raises:
         FileError: The framework has no key for a control, or GPUs fill no whole nodes.
     """
-    from rlplan.planner.configs.reading.configuration import laid_over
+    from rlplan.planner.configs.reading.laid_over import laid_over
     from rlplan.profiles.catalog import load_device
 
     keys = changeable(settings)

@@ -297,12 +297,6 @@ def _of_program(
     return _with_launch(settings, start, path.parent, command, ())
 
 
-def laid_over(settings: Settings, words: Iterable[str]) -> Settings:
-    """Return settings with the values that more words of their command line would give; nothing of them is used yet."""
-    more = arguments_of(settings.sheet, [Text(word) for word in words], settings.file)
-    return replace(settings, flat={**settings.flat, **more}, used=set())
-
-
 def starts_of(framework: str, words: Iterable[str]) -> bool:
     """Tell whether a script's text, or a command line, names what starts a framework's training."""
     sheet, given = load_config_sheet(framework), list(words)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from rlplan.errors import FileError, MissingValueError, nearest_names
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.python_values import NOT_GIVEN
-from rlplan.planner.configs.reading.sheet import ConfigSheet, Setting, spelled
+from rlplan.planner.configs.reading.sheet import ConfigSheet, Scalar, Setting, spelled
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 
 EMPTY: tuple[object, ...] = (None, "", [], {})
@@ -434,6 +434,11 @@ class RoleSettings:
     def key_of(self, name: str) -> str:
         """Return the key that gives a size, or would give it."""
         return self.settings.key_giving(self._setting(name))
+
+    def word_for(self, name: str, meant: Scalar) -> Scalar:
+        """Return the first word by which a size means something; what is meant itself where words mean themselves."""
+        words = (word for word, means in self._setting(name).values.items() if means == meant)
+        return next(words, meant)
 
     def _setting(self, name: str) -> Setting:
         sheet = self.settings.sheet

@@ -396,3 +396,37 @@ def test_a_search_that_finds_nothing_says_which_states_on_the_host_would_do():
     trainers = FrozenDict({**(job.trainers or {}), "actor": on_host})
     best = plans_of(replace(job, trainers=trainers), load_facts).plans[0]
     assert said[3] == show_seconds(best.forecast.iteration_seconds)
+
+
+SWIFT = (
+    "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-32B-Instruct --use_vllm true --vllm_mode server "
+    "--vllm_server_host x --tuner_type full --max_completion_length 2048 --per_device_train_batch_size 1 "
+    "--num_generations 8 --beta 0.0 --deepspeed {} $@\n"
+)
+
+
+def swift(folder, states):
+    """Return a script of ms-swift whose states DeepSpeed spreads as a word or a file says."""
+    script = folder / "run.sh"
+    script.write_text(SWIFT.format(states), encoding="utf-8")
+    return str(script)
+
+
+def test_keys_of_a_frameworks_own_file_are_proposed_by_the_word_that_names_it(tmp_path):
+    script = swift(tmp_path, "zero3")
+    checked, better = proposed("ms-swift", [script])
+    assert not checked.forecast.feasible
+    assert set(better) == {"--deepspeed zero3_offload"}
+    (found,) = better.values()
+    again = check_config("ms-swift", [script, *found.arguments], SLEEPING)
+    assert again.forecast.iteration_seconds == pytest.approx(found.seconds)
+
+
+def test_keys_of_a_file_of_ones_own_are_proposed_as_what_stands_in_it(tmp_path):
+    own = tmp_path / "own.json"
+    own.write_text('{"zero_optimization": {"stage": 3}}', encoding="utf-8")
+    _, better = proposed("ms-swift", [swift(tmp_path, own)])
+    assert better
+    for words in better:
+        assert f"in {own}: zero_optimization.offload_" in words
+        assert "--deepspeed." not in words
