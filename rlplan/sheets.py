@@ -520,6 +520,7 @@ class EngineSheet:
         tp_leaves_nodes: Whether tensor parallelism may span nodes.
         zero_stages: ZeRO stages that it offers.
         recompute_modes: Recomputation modes that it offers.
+        repeats_experts: Whether it offers `experts` besides, which searches do not try.
         dispatcher: How tokens reach experts on other ranks where a job does not say it (`rlplan/dispatchers/`).
         exchange_overlap_fraction: Share of exchanges between experts that hides behind computing where a job says that
             they overlap; None where nobody knows.
@@ -610,6 +611,7 @@ class EngineSheet:
     recompute_modes: tuple[
         Literal["none", "selective", "alternate", "full", "full-offload", "experts"], ...
     ] = ("none",)
+    repeats_experts: bool = False
     dispatcher: DispatcherName = DEFAULT_DISPATCHER
     exchange_overlap_fraction: Share | None = None
     exchange_messages: NonNegative = 0.0

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 from rlplan.dispatchers import DEFAULT_DISPATCHER
 from rlplan.job import WHOLE_STEP, Captured, Role, State, TrainerOptions
 from rlplan.models import Adapter, TrainingPrecision
+from rlplan.plan import Recompute
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.sheets import engine_names
@@ -180,6 +181,13 @@ def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOpti
     if fraction:
         offloads = offloads if weights or states else ("optimizer",)
     return replace(options, offloads=offloads, host_optimizer=fraction)
+
+
+def recomputed_parts(own: RoleSettings) -> Recompute:
+    """Return what a trainer computes again that repeats parts of its layers: experts too, where its modules name them."""
+    modules = own.value("modules")
+    words = re.split(r"[\s,]+", modules.strip("[]")) if isinstance(modules, str) else modules
+    return "experts" if isinstance(words, list) and "moe" in words else "selective"
 
 
 def _stepped_on_host(own: RoleSettings) -> float:

@@ -126,7 +126,7 @@ def recomputation_is_offered(given: ModelContext) -> Problem | None:
     recompute, engine = given.recompute, given.engine
     if recompute is None or engine is None or not given.task.trains:
         return None
-    if recompute in engine.recompute_modes:
+    if recompute in engine.recompute_modes or (recompute == "experts" and engine.repeats_experts):
         return None
     words = f"engine {engine.name} does not offer it"
     return Problem("recompute", words, recompute, listed(engine.recompute_modes))

@@ -42,6 +42,7 @@ from rlplan.planner.configs.sizes import (
     SERVICE,
     divided,
     models_of,
+    recomputed_parts,
     role_sizes,
     trainer_options,
     updates_of,
@@ -382,6 +383,7 @@ def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSize
     sizes = role_sizes(own, gpus, TRAIN_POOL)
     granularity = "full" if own.on("checkpoints") else own.value("granularity")
     recompute: Recompute = "none" if granularity is None else cast(Recompute, granularity)
+    recompute = recomputed_parts(own) if recompute == "selective" else recompute
     away = _train_leaves(settings, ways) or sizes.offload
     return replace(
         sizes,

@@ -226,7 +226,7 @@ def _recompute(export: Export, trained: TaskPlan) -> None:
     if "checkpoints" in export.sheet.trainers[export.trainer].sizes:
         export.put_size("actor", "checkpoints", trained.recompute != "none")
     elif trained.recompute != "none":
-        export.put_size("actor", "granularity", trained.recompute)
+        export.put_recomputed("actor", trained.recompute)
         if trained.recompute == "full":
             export.put_size("actor", "recompute_method", "uniform")
             export.put_size("actor", "recompute_num_layers", 1)

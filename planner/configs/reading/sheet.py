@@ -77,6 +77,7 @@ class TrainerSheet:
         allocates: Sizes that it has in a key of several, as an allocation, and by none of their own.
         exports: Engines, as patterns, whose plans are exported as this trainer's.
         recompute: What its backward passes may compute again; none means whatever the engine may.
+        written_modules: How an export names a layer's experts among what is computed again; None where it cannot.
         layouts: Fields of layouts that are fixed, by kind of task or by role; sizes that it has no key for are 1.
         fixed: Keys, and values, that an export gives every role of the actor's and critic's pool beside.
         padded: Its engine sheet where sequences are padded; none where they never are.
@@ -93,6 +94,7 @@ class TrainerSheet:
     allocates: tuple[str, ...] = ()
     exports: tuple[str, ...] = ()
     recompute: tuple[Recompute, ...] = ()
+    written_modules: str | None = None
     layouts: Fixed = FrozenDict()
     fixed: FrozenDict[str, Scalar] = FrozenDict()
     padded: str | None = None

@@ -11,7 +11,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.job import WHOLE_STEP, Captured, Job, KlPlace, Role, State
-from rlplan.plan import Plan, ResourcePool, TaskPlan
+from rlplan.plan import Plan, Recompute, ResourcePool, TaskPlan
 from rlplan.planner.configs.losses import MOMENTS, words_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
 from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
@@ -233,6 +233,23 @@ class Export:
         setting = self.sheet.trainers[self.trainer].sizes.get(name)
         if setting is not None:
             self._write(setting.of(self.sheet.roles[role]), role, value)
+
+    def put_recomputed(self, role: Role, recompute: Recompute) -> None:
+        """Write what parts of layers, or whole ones, backward passes compute again.
+
+        Raises:
+            FileError: Experts too, which the framework has no key for.
+        """
+        if recompute != "experts":
+            self.put_size(role, "granularity", recompute)
+            return
+        if self.sheet.trainers[self.trainer].written_modules is None:
+            where = f"tasks.{role}.update.recompute"
+            raise self.refused(
+                where, "repeats experts alone", "none, selective, full", value=recompute
+            )
+        self.put_size(role, "granularity", "selective")
+        self.put_size(role, "modules", self.sheet.trainers[self.trainer].written_modules)
 
     def put_cut(self, role: Role) -> None:
         """Write how a role's model is cut."""

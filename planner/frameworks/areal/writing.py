@@ -188,7 +188,7 @@ def _role(export: Export, role: Role) -> None:
     export.put_size(role, "max_gradient_norm", export.losses["max_gradient_norm"])
     export.put_size(role, "checkpoints", trained.recompute != "none")
     if trained.recompute != "none":
-        export.put_size(role, "granularity", trained.recompute)
+        export.put_recomputed(role, trained.recompute)
     if trained.chunks > 1:
         export.put_size(role, "chunks", trained.chunks)
 

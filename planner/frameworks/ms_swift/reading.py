@@ -31,6 +31,7 @@ from rlplan.planner.configs.sizes import (
     divided,
     eager_engine,
     most_turns,
+    recomputed_parts,
     role_sizes,
     trainer_options,
     zero_stage,
@@ -298,8 +299,9 @@ def _sizes(
 def _recompute(settings: Settings, trainer: str) -> Recompute:
     """Return what backward passes compute again."""
     if trainer == MEGATRON:
-        granularity = settings.of(trainer, "actor").value("granularity")
-        return cast(Recompute, granularity or "none")
+        own = settings.of(trainer, "actor")
+        granularity = cast(Recompute, own.value("granularity") or "none")
+        return recomputed_parts(own) if granularity == "selective" else granularity
     on = settings.on("fsdp_checkpoints" if trainer == "fsdp" else "checkpoints")
     return "full" if on or settings.on("checkpoints") else "none"
 

@@ -16,7 +16,7 @@ from rlplan.job import (
     TrainerOptions,
 )
 from rlplan.models import Adapter, OptimizerKind, Precision, TrainingPrecision
-from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
+from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, TaskPlan
 from rlplan.planner.configs.losses import (
     algorithm_notes,
     algorithm_of,
@@ -35,6 +35,7 @@ from rlplan.planner.configs.sizes import (
     eager_engine,
     models_of,
     most_turns,
+    recomputed_parts,
     role_sizes,
     trainer_options,
     updates_of,
@@ -373,7 +374,7 @@ def _trained(
     budget, infer_budget = (
         own.optional_whole(name) if packs else None for name in (packed, f"infer_{packed}")
     )
-    recompute: Recompute = "selective" if own.value("granularity") == "selective" else "full"
+    recompute = recomputed_parts(own) if own.value("granularity") == "selective" else "full"
     return replace(
         sizes,
         token_budget=budget,

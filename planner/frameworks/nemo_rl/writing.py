@@ -134,7 +134,7 @@ def _role(export: Export, role: Role) -> None:
         export.put_size(role, "precision_aware", True)
     export.put_size(role, "checkpoints", trained.recompute != "none")
     if trained.recompute != "none" and role == "actor":
-        export.put_size(role, "granularity", trained.recompute)
+        export.put_recomputed(role, trained.recompute)
     options = export.plan.job.trainer(role)
     if export.apart:
         export.put_size(role, "cpu_offload", trained.offload or options.host_states)

@@ -16,6 +16,7 @@ from rlplan.planner.configs.sizes import (
     even_stages,
     models_of,
     nearest_divisor,
+    recomputed_parts,
     role_sizes,
     rollout_engine,
     trainer_options,
@@ -229,7 +230,8 @@ def _shard_ranks(own: RoleSettings, trainer: str, sizes: TrainerSizes) -> int | 
 
 def _recompute(own: RoleSettings, trainer: str) -> Recompute:
     if trainer == MEGATRON:
-        return cast(Recompute, own.value("granularity") or "none")
+        granularity = cast(Recompute, own.value("granularity") or "none")
+        return recomputed_parts(own) if granularity == "selective" else granularity
     return "none" if own.on("no_checkpoints") else "full"
 
 

@@ -200,7 +200,7 @@ def _role(export: Export, role: Role) -> None:
     export.put_size(role, "max_gradient_norm", export.losses["max_gradient_norm"])
     export.put("checkpoints", trained.recompute != "none")
     if trained.recompute != "none":
-        export.put_size(role, "granularity", trained.recompute)
+        export.put_recomputed(role, trained.recompute)
     if export.trainer == FSDP and trained.offload:
         leaves = "optimizer" in states_leaving(export.plan.job, role)
         export.put("steps_offload" if role == "actor" else "critic_steps_offload", leaves)

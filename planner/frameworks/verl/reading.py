@@ -45,6 +45,7 @@ from rlplan.planner.configs.sizes import (
     even_stages,
     models_of,
     most_turns,
+    recomputed_parts,
     role_sizes,
     trainer_options,
 )
@@ -370,7 +371,8 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
         granularity = own.value("granularity")
         full = "full" in granularity if isinstance(granularity, list | str) else False
         sharded = own.on("distributed")
-        recompute: Recompute = "full" if full else "selective" if granularity else "none"
+        parts = recomputed_parts(own) if granularity else "none"
+        recompute: Recompute = "full" if full else parts
         return replace(sizes, recompute=recompute, zero_stage=None if sharded else 0)
     checkpoints = settings.on("critic_checkpoints" if role == "critic" else "checkpoints")
     return replace(sizes, recompute="full" if checkpoints else "none")

@@ -266,7 +266,7 @@ def _recomputation(export: Export, role: Role, layout: TaskPlan) -> None:
         name = "critic_checkpoints" if role == "critic" else "checkpoints"
         export.put(name, kind != "none")
     elif kind != "none":
-        export.put_size(role, "granularity", kind)
+        export.put_recomputed(role, kind)
         if kind == "full":
             config = f"{export.sheet.roles[role]}.megatron.override_transformer_config"
             export.values[f"{config}.recompute_method"] = "uniform"

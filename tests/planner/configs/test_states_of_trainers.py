@@ -8,6 +8,9 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.facts import load_facts
+from rlplan.simulator.placed import PlacedPlan
+from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.pool_memory import memory_moments
 from tests.planner.configs.test_keys_of_nemo_rl import GRPO
 from tests.planner.configs.test_keys_of_nemo_rl import OPTIONS as NEMO
 from tests.planner.configs.test_versions import OPTIONS, verl
@@ -134,3 +137,46 @@ def test_a_checkpoint_of_four_bits_is_served_as_it_is_published_unless_a_key_say
     again = tmp_path / "run.sh"
     again.write_text(written, encoding="utf-8")
     assert imported("verl", [str(again)], OPTIONS).job.rollout_precision == "mxfp4"
+
+
+MOE = (
+    "actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B", "model_engine=megatron", "trainer.nnodes=2",
+    f"{ACTOR}.megatron.expert_model_parallel_size=8", "actor_rollout_ref.rollout.tensor_model_parallel_size=4",
+)  # fmt: skip
+CONFIG = f"{ACTOR}.megatron.override_transformer_config"
+SELECTIVE = f"+{CONFIG}.recompute_granularity=selective"
+
+
+@pytest.mark.parametrize(
+    ("modules", "recompute"),
+    [((), "selective"), ("[core_attn]", "selective"), ("[moe,layernorm]", "experts"), ("[moe_act]", "selective")],
+)  # fmt: skip
+def test_experts_are_computed_again_where_megatrons_modules_name_them(modules, recompute, tmp_path):
+    more = (f"+{CONFIG}.recompute_modules={modules}",) if modules else ()
+    found = verl(*MOE, SELECTIVE, *more)
+    facts = load_facts(found.resolved)
+    plan = complete(found.draft, found.resolved, facts, "there", misfits=True)
+    assert plan.tasks["actor.update"].recompute == recompute
+    again = tmp_path / "run.sh"
+    again.write_text(exported(plan, "verl", facts=facts).text, encoding="utf-8")
+    read = imported("verl", [str(again)], OPTIONS)
+    assert read.draft.tasks["actor.update"].recompute == recompute
+
+
+def test_layers_keep_of_experts_that_are_computed_again_their_input_alone():
+    plans = []
+    for modules in ("[layernorm]", "[moe]"):
+        found = verl(*MOE, SELECTIVE, f"+{CONFIG}.recompute_modules={modules}")
+        facts = load_facts(found.resolved)
+        plans.append(complete(found.draft, found.resolved, facts, "there", misfits=True))
+    kept, less = (
+        memory_moments(PlacedPlan(plan, facts), plan.pool_of("actor.update"))["actor.update"]
+        for plan in plans
+    )
+    kept, less = kept["activations"], less["activations"]
+    assert less < 0.7 * kept
+    seconds, more = (
+        next(each.seconds for each in simulate(plan, facts).costs if each.name == "actor.update")
+        for plan in plans
+    )
+    assert more > seconds
