@@ -103,11 +103,8 @@ def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
 # in each, and engines pad batches to sizes of this kind anyway.
 EXACT_NODES = 8
 NODE_RATIO = 1.25
-
 MOST_ROWS = 4096  # that a grid remembers
-
-# Far more sequences or tokens than any step has.
-LARGEST_NODE = 1e12
+LARGEST_NODE = 1e12  # far more sequences or tokens than any step has
 
 
 def _all_nodes() -> list[int]:
@@ -509,6 +506,9 @@ class EngineSteps:
         each = -(-running // stages)
         launch = self.floor_seconds(each)
         fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
+        if self.setting.adapter is not None:
+            layers = sum(count for _, count in self.stage_layers)
+            fixed += layers * each * self.engine.steps.adapter_token_seconds
         fewer, more, share = nodes(each)
         base, slope = self._line(notes, fewer, low, high)
         if share:

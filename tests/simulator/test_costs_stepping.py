@@ -123,6 +123,24 @@ def test_adapters_are_launched_beside_each_layer_where_no_graph_holds_them(name)
     assert longer[1] - longer[0] == pytest.approx(layers if name.endswith("eager") else 0.0)
 
 
+def test_adapters_computed_token_by_token_lengthen_steps_that_are_not_waiting_for_launches():
+    sheet, model = load_engine("vllm-0.6-eager"), load_model("qwen2.5-7b")
+    plain = replica_setting(model, sheet, H100)
+    adapted = replace(plain, setting=replace(plain.setting, adapter=Adapter(rank=32)))
+    at_once = replace(sheet, steps=replace(sheet.steps, adapter_token_seconds=0.0))
+    steps = {
+        count: [
+            EngineClock(engine_steps(replace(adapted, engine=each))).decode(count, 500.0)
+            for each in (sheet, at_once)
+        ]
+        for count in (16, 400)
+    }
+    # 16 sequences take 4 ms in 28 layers, whose launches take 43 ms; 400 take 107 ms and what the layers compute.
+    assert steps[16][0] == steps[16][1]
+    more = steps[400][0] - steps[400][1]
+    assert 0.5 < more / (400 * 28 * sheet.steps.adapter_token_seconds) < 1.0
+
+
 def test_what_the_device_waits_for_its_host_is_known_as_well_as_hosts_are():
     sheet = replace(
         load_engine("vllm"),

@@ -141,10 +141,18 @@ def test_launching_layer_by_layer_takes_as_many_times_as_long_on_grace_as_dispat
     assert grace == pytest.approx(2.6 * usual)
 
 
-def test_launching_a_layer_of_experts_takes_the_six_operations_more_that_it_has():
-    engine = load_engine("vllm-0.11-eager")
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        # By graphs of pieces six operations; without any five, nine allocations and two kernels that Triton launches.
+        ("vllm-0.11", 6 * 13.48e-6),
+        ("vllm-0.11-eager", 5 * 13.48e-6 + 9 * 3e-6 + 2 * 86e-6),
+    ],
+)
+def test_launching_a_layer_of_experts_takes_the_operations_more_that_it_has(name, more):
+    engine = replace(load_engine(name), launches_hidden=False)
     dense, experts = (
         steps_in(replica_setting(load_model(name), engine, "h200")).floor_seconds(16)
         for name in ("qwen3-8b", "qwen3-30b-a3b")
     )
-    assert experts / 48 - dense / 36 == pytest.approx(6 * 13.48e-6, rel=0.01)
+    assert experts / 48 - dense / 36 == pytest.approx(more, rel=0.02)
