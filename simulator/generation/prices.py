@@ -60,8 +60,7 @@ from rlplan.simulator.model import (
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import held_by
 
-# The end of the names of all kinds of latent attention.
-LATENT_ATTENTION = "latent-attention"
+LATENT_ATTENTION = "latent-attention"  # the end of the names of all its kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -704,8 +703,9 @@ class EngineSteps:
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
             told = experts_seconds if experts and experts_seconds else told
-            adapts = self.setting.adapter is not None
-            beside = self.engine.steps.adapter_launch_seconds if adapts else 0.0
+            beside = 2 * self.engine.steps.norm_launch_seconds if kind.qk_norm else 0.0
+            if self.setting.adapter is not None:
+                beside += self.engine.steps.adapter_launch_seconds
             return (told + beside) * sheet.host_times
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)
@@ -720,8 +720,8 @@ class EngineSteps:
     def _host_step_seconds(self) -> float:
         """Return what the host does in a step, however many sequences it has."""
         engine, setting = self.engine, self.setting
-        several = setting.shard.tp * setting.pp > 1
-        step = engine.step_seconds + (engine.steps.worker_seconds if several else 0.0)
+        step = engine.step_seconds
+        step += engine.steps.worker_seconds if setting.shard.tp * setting.pp > 1 else 0.0
         dispatched = engine.steps.dispatch_seconds
         longer = step if dispatched is None else min(step, dispatched)
         return step + longer * (setting.device.sheet.host_times - 1)
