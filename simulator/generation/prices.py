@@ -429,9 +429,7 @@ def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
 
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
-
-# A message so small that its time is the collective's fixed cost.
-NEXT_TO_NO_BYTES = 1.0
+NEXT_TO_NO_BYTES = 1.0  # a message so small that its time is the collective's fixed cost
 
 
 class SteppedInterval(NamedTuple):
@@ -637,14 +635,13 @@ class EngineSteps:
         share = self.engine.steps.cache_read_efficiency
         if not share:
             return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
-        tp, device = self.setting.shard.tp, self.setting.device
-        usual_bytes = PRECISIONS[self.setting.precision].weight_bytes
-        value_bytes = self.setting.cache_value_bytes or usual_bytes
+        setting, tp, device = self.setting, self.setting.shard.tp, self.setting.device
+        value_bytes = setting.cache_value_bytes or PRECISIONS[setting.precision].weight_bytes
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:
             num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
-            fastest, quantised = self._narrow_cache(kind, value_bytes)
+            fastest, quantised = self._fastest_cache(kind, value_bytes)
             between = running * -(-kind.num_heads // tp) * self._latent(kind).head_bytes
             moved = between / device.sheet.memory_bytes_per_second
             return Estimate(num_bytes / min(rate, fastest) + quantised + moved, 0.0, Source.FITTED)
@@ -656,13 +653,15 @@ class EngineSteps:
 
         return self._layers(core)
 
-    def _narrow_cache(self, kind: ModelArchitecture, value_bytes: int) -> tuple[float, float]:
-        """Return the most bytes a second, and the seconds in a layer, of kernels that read a cache in 8 bits."""
-        if value_bytes != NARROW_BYTES or kind.attention != GROUPED_ATTENTION:
-            return math.inf, 0.0
+    def _fastest_cache(self, kind: ModelArchitecture, value_bytes: int) -> tuple[float, float]:
+        """Return the most bytes a second of a cache's kernels, and the seconds in a layer of those that quantise one in 8 bits."""
         steps, sheet = self.engine.steps, self.setting.device.sheet
-        fastest = steps.narrow_cache_rate(sheet.architecture, kind.head_dim)
-        return fastest, steps.narrow_cache_seconds
+        if kind.attention != GROUPED_ATTENTION:
+            return math.inf, 0.0
+        if value_bytes != NARROW_BYTES:
+            return steps.tiled_cache_rate(sheet, value_bytes), 0.0
+        rate = steps.narrow_cache_rate(sheet.architecture, kind.head_dim)
+        return rate, steps.narrow_cache_seconds
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
