@@ -9,13 +9,14 @@ from rlplan.algorithms import algorithm_names, load_algorithm
 from rlplan.dataflow import parents_of, tasks_of
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import DynamicSampling, Evaluation, Job, Pretrain, Rewards
+from rlplan.job import DynamicSampling, Job, Pretrain, Rewards
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import ENGINES, resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
+from rlplan.workload import Evaluation
 
 RULE = Rewards(function="digits", function_seconds_per_sample=0.001)
 
