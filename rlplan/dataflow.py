@@ -421,6 +421,27 @@ def expected_rounds(algorithm: Algorithm, job: Job) -> float:
     return sampling.expected_rounds if algorithm.resamples else 1.0
 
 
+def expected_calls(algorithm: Algorithm, job: Job) -> float:
+    """Return how often an iteration is expected to ask for a batch of generation, which may have several of the global ones."""
+    sampling = job.dynamic_sampling or DynamicSampling()
+    return max(1.0, expected_rounds(algorithm, job) / sampling.batches_at_once)
+
+
+def in_calls(task: Task, job: Job) -> tuple[Task, Job]:
+    """Return a task that generates whole batches, with the job's prompts those that are generated at once.
+
+    As it stands where that is a global batch.
+    """
+    sampling = job.dynamic_sampling
+    if sampling is None or sampling.batches_at_once == 1 or not task.generates:
+        return task, job
+    at_once, work = sampling.batches_at_once, job.workload
+    calls = max(1.0, task.batches / at_once)
+    rounds = replace(sampling, expected_rounds=calls, batches_at_once=1.0)
+    work = replace(work, prompts=max(1, round(work.prompts * at_once)))
+    return replace(task, batches=calls), replace(job, workload=work, dynamic_sampling=rounds)
+
+
 def _batches(task: Task, rounds: Rounds, *, pretrains: bool) -> float:
     """Return how many global batches pass through a task of a job in an iteration."""
     if not task.trains:

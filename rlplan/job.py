@@ -365,12 +365,15 @@ class DynamicSampling:
     Attributes:
         max_rounds: Global batches generated at most in an iteration; groups of equal rewards fill up the rest.
         expected_rounds: Rounds that forecasts count with.
+        batches_at_once: Global batches that are generated in one call and waited for together, as recipes do whose batch of
+            generation has other prompts than that of an update. Rounds count global batches all the same.
         filters_first: Whether passes for log-probabilities and values see only what an update learns from, not all that
             rounds sampled; None is the framework's usual (`FrameworkSheet`).
     """
 
     max_rounds: AtLeastOne = 10
     expected_rounds: Annotated[float, Ge(1), NotBool()] = 1.5
+    batches_at_once: Positive = 1.0
     filters_first: bool | None = None
 
 

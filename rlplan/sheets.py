@@ -270,6 +270,32 @@ class LatentKernels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionTiles:
+    """Say how decode attention computes queries: in tiles of so many rows for each KV head, however few a sequence has.
+
+    Attributes:
+        rows: Of a tile where all sequences decode.
+        peak_fraction: Share of the device's peak at which such tiles are computed.
+        mixed_rows: Of a tile in a step with prompts.
+        mixed_peak_fraction: As `peak_fraction`.
+    """
+
+    rows: AtLeastOne
+    peak_fraction: Fraction
+    mixed_rows: AtLeastOne
+    mixed_peak_fraction: Fraction
+
+    def cache_rate(self, peak_flops_per_second: float, value_bytes: int, *, mixed: bool) -> float:
+        """Return the bytes of keys and values a second that tiles take, whatever the size of a head.
+
+        A cached position has 2 d values, and takes 4 d flops a row: its score, and its part of the answer.
+        """
+        rows = self.mixed_rows if mixed else self.rows
+        share = self.mixed_peak_fraction if mixed else self.peak_fraction
+        return 2 * value_bytes * share * peak_flops_per_second / (4 * rows)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
     """Say what the steps of a generation engine take beside its operators.
 
@@ -296,8 +322,13 @@ class StepCosts:
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
         adapter_launch_seconds: Host time to launch a layer's kernels for adapters beside its own, where no graph holds them.
+        norm_launch_seconds: Host time to launch the norm of all heads' queries, or keys, of a layer that has it, where no graph holds it.
+        adapter_token_seconds: Device time of a sequence in each layer of a decode step by kernels that compute adapters token by
+            token, whatever their rank; 0 where all tokens of an adapter are computed together.
         cast_bytes: Bytes that a kernel of its own moves for each input value of a product with narrow weights; 0 for none.
         latent: What latent attention takes beside its products by a device's architecture; nothing on those not named.
+        tiles: How decode attention with grouped heads computes queries, by a device's architecture; on those not named, reading its
+            cache is all that counts.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
         narrow_cache_rates: Bytes a second that decode attention with grouped heads reads at most where keys and values
@@ -317,9 +348,12 @@ class StepCosts:
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
     adapter_launch_seconds: NonNegative = 0.0
+    norm_launch_seconds: NonNegative = 0.0
+    adapter_token_seconds: NonNegative = 0.0
     cast_bytes: NonNegative = 0.0
     latent: FrozenDict[str, LatentKernels] = FrozenDict()
     cache_read_efficiency: NonNegative = 0.0
+    tiles: FrozenDict[str, AttentionTiles] = FrozenDict()
     narrow_cache_rates: FrozenDict[str, FrozenDict[int, Positive]] = FrozenDict()
     narrow_cache_seconds: NonNegative = 0.0
 
@@ -329,6 +363,16 @@ class StepCosts:
         if not rates:
             return math.inf
         return rates[min(rates, key=lambda size: (abs(math.log(size / head_size)), size))]
+
+    def tiled_cache_rate(
+        self, device: DeviceSheet, value_bytes: int, *, mixed: bool = False
+    ) -> float:
+        """Return the bytes a second that decode attention's tiles take of a cache at most, in a step with prompts or without."""
+        tiles = self.tiles.get(device.architecture)
+        peak = device.peak_flops_per_second.get("bf16")
+        if tiles is None or peak is None:
+            return math.inf
+        return tiles.cache_rate(peak, value_bytes, mixed=mixed)
 
 
 USUAL_STEPS = StepCosts()

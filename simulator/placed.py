@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import DISTRIBUTIONS, Task, tasks_of
+from rlplan.dataflow import DISTRIBUTIONS, Task, in_calls, tasks_of
 from rlplan.errors import MissingFactError
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job, NodeGroup, TrainerOptions
@@ -756,14 +756,15 @@ class PlacedPlan:
     @cached_property
     def tasks(self) -> dict[str, PlacedTask]:
         """Return the tasks that have a layout by their names, in the dataflow's order."""
-        job, tasks, sites = self.plan.job, self.plan.tasks, self.sites
-        return {
-            task.name: placed_task(
-                task, self._packed(task), sites[tasks[task.name].pool], job, self.facts
-            )
-            for task in self.known_tasks
-            if task.name in tasks
-        }
+        tasks, sites, by_sample = self.plan.tasks, self.sites, self.plan.flow.by_sample
+        found: dict[str, PlacedTask] = {}
+        for each in self.known_tasks:
+            if each.name not in tasks:
+                continue
+            task, job = (each, self.plan.job) if by_sample else in_calls(each, self.plan.job)
+            layout, site = self._packed(each), sites[tasks[each.name].pool]
+            found[each.name] = placed_task(task, layout, site, job, self.facts)
+        return found
 
     def _packed(self, task: Task) -> TaskPlan:
         """Return a task's layout with the sequences that its token budget holds, if it has one."""

@@ -636,6 +636,8 @@ def _notes(
     yield from _below_the_command(settings)
     if settings.version_reason:
         yield f"{settings.sheet.title} {settings.sheet.version}, {settings.version_reason}"
+    if settings.switched:
+        yield f"vLLM's first engine (V0) generates, as {settings.switched} asks for"
     yield from settings.notes
     yield from _of_taken(settings, keys)
     yield from run.notes

@@ -83,6 +83,7 @@ def sampled_in_batches(prompts: int, batch: int, most: int | None) -> DynamicSam
     return DynamicSampling(
         max_rounds=NO_LIMIT if most is None else math.ceil(most * batch / prompts),
         expected_rounds=max(1.0, batches * batch / prompts),
+        batches_at_once=batch / prompts,
     )
 
 

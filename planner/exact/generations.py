@@ -14,7 +14,8 @@ from functools import cached_property
 
 import numpy as np
 
-from rlplan.dataflow import Task
+from rlplan.dataflow import Task, in_calls
+from rlplan.job import Job
 from rlplan.plan import TaskPlan
 from rlplan.planner.exact.generation_bounds import (
     BoundedSettings,
@@ -169,6 +170,7 @@ class GenerationTable:
         self.options, self.ways = options, ways
         self.job, self.facts = options.space.job, options.space.facts
         self.task = options.space.generate_task()
+        self.task, self.job = self._generated()
         engine = self.facts.engine(options.space.engine_of(self.task))
         self.engine = as_told(engine, self.task, self.job)
         self.played = 0
@@ -180,6 +182,10 @@ class GenerationTable:
         self._clocks: dict[Hashable, object] = {}
         self._bare_sites: dict[Site, Site] = {}
         self._loads: dict[tuple[int, int], list[BoundingLoad]] = {}
+
+    def _generated(self) -> tuple[Task, Job]:
+        """Return what generates, and the job with the prompts that are generated at once."""
+        return in_calls(self.task, self.job)
 
     def replicas(self, site: Site) -> list[Replicas]:
         """Return the generation layouts of a site."""

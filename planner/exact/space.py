@@ -93,6 +93,10 @@ class StreamTable(GenerationTable):
         ]
         self._alone: dict[Hashable, tuple[float, float]] = {}
 
+    def _generated(self) -> tuple[Task, Job]:
+        """Return what generates as it stands: samples stream, whatever is asked for at once."""
+        return self.task, self.job
+
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that a batch cannot beat in the long run; 0 of engines without running batches.
 

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate
+from rlplan.models import GROUPED_ATTENTION, PRECISIONS
 from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
@@ -56,8 +57,23 @@ from rlplan.simulator.generation.speculation import (
     cache_share,
     speculative_steps,
 )
+from rlplan.simulator.model import NARROW_BYTES
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import Floats, longest_seconds_luck
+
+
+def mixed_reading(steps: EngineSteps) -> float:
+    """Return how many times as long decode attention takes beside prompts, whose tiles have more rows; 1 where not all layers have such."""
+    costs, sheet, setting = steps.engine.steps, steps.setting.device.sheet, steps.setting
+    kinds = [kind for kind, _ in steps.attending_layers]
+    value_bytes = setting.cache_value_bytes or PRECISIONS[setting.precision].weight_bytes
+    if value_bytes == NARROW_BYTES or any(each.attention != GROUPED_ATTENTION for each in kinds):
+        return 1.0
+    read = sheet.memory_bytes_per_second * costs.cache_read_efficiency or math.inf
+    alone, mixed = (
+        min(read, costs.tiled_cache_rate(sheet, value_bytes, mixed=each)) for each in (False, True)
+    )
+    return 1.0 if math.isinf(mixed) else alone / mixed
 
 
 class EngineClock:
@@ -70,6 +86,7 @@ class EngineClock:
         self._stages = steps.setting.pp
         self._overlap = steps.overlaps
         self._host_seconds = 0.0  # that the device waited
+        self._mixed_reading = mixed_reading(steps)
 
     def prefill(self, sequences: int, tokens: float) -> float:
         """Return seconds of a pass over whole prompts of a mean of `tokens` tokens."""
@@ -133,7 +150,8 @@ class EngineClock:
             stretch = self._latest.get(running)
             if stretch is None or not stretch.low <= cached <= stretch.high:
                 stretch = self._stretch(running, cached)
-            device += stretch.base - stretch.fixed + stretch.slope * cached
+            beside = stretch.base - stretch.fixed + stretch.slope * cached
+            device += self._mixed_reading * beside
         device = max(device, steps.floor_seconds(tokens, prompts=True))
         host = steps.host_seconds(running + chunks.parts)
         return max(device, host) if self._overlap else device + host

@@ -60,8 +60,7 @@ from rlplan.simulator.model import (
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import held_by
 
-# The end of the names of all kinds of latent attention.
-LATENT_ATTENTION = "latent-attention"
+LATENT_ATTENTION = "latent-attention"  # the end of the names of all its kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +102,8 @@ def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
 # in each, and engines pad batches to sizes of this kind anyway.
 EXACT_NODES = 8
 NODE_RATIO = 1.25
-
 MOST_ROWS = 4096  # that a grid remembers
-
-# Far more sequences or tokens than any step has.
-LARGEST_NODE = 1e12
+LARGEST_NODE = 1e12  # far more sequences or tokens than any step has
 
 
 def _all_nodes() -> list[int]:
@@ -433,9 +429,7 @@ def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
 
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
-
-# A message so small that its time is the collective's fixed cost.
-NEXT_TO_NO_BYTES = 1.0
+NEXT_TO_NO_BYTES = 1.0  # a message so small that its time is the collective's fixed cost
 
 
 class SteppedInterval(NamedTuple):
@@ -509,6 +503,9 @@ class EngineSteps:
         each = -(-running // stages)
         launch = self.floor_seconds(each)
         fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
+        if self.setting.adapter is not None:
+            layers = sum(count for _, count in self.stage_layers)
+            fixed += layers * each * self.engine.steps.adapter_token_seconds
         fewer, more, share = nodes(each)
         base, slope = self._line(notes, fewer, low, high)
         if share:
@@ -638,14 +635,13 @@ class EngineSteps:
         share = self.engine.steps.cache_read_efficiency
         if not share:
             return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
-        tp, device = self.setting.shard.tp, self.setting.device
-        usual_bytes = PRECISIONS[self.setting.precision].weight_bytes
-        value_bytes = self.setting.cache_value_bytes or usual_bytes
+        setting, tp, device = self.setting, self.setting.shard.tp, self.setting.device
+        value_bytes = setting.cache_value_bytes or PRECISIONS[setting.precision].weight_bytes
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:
             num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
-            fastest, quantised = self._narrow_cache(kind, value_bytes)
+            fastest, quantised = self._fastest_cache(kind, value_bytes)
             between = running * -(-kind.num_heads // tp) * self._latent(kind).head_bytes
             moved = between / device.sheet.memory_bytes_per_second
             return Estimate(num_bytes / min(rate, fastest) + quantised + moved, 0.0, Source.FITTED)
@@ -657,13 +653,15 @@ class EngineSteps:
 
         return self._layers(core)
 
-    def _narrow_cache(self, kind: ModelArchitecture, value_bytes: int) -> tuple[float, float]:
-        """Return the most bytes a second, and the seconds in a layer, of kernels that read a cache in 8 bits."""
-        if value_bytes != NARROW_BYTES or kind.attention != GROUPED_ATTENTION:
-            return math.inf, 0.0
+    def _fastest_cache(self, kind: ModelArchitecture, value_bytes: int) -> tuple[float, float]:
+        """Return the most bytes a second of a cache's kernels, and the seconds in a layer of those that quantise one in 8 bits."""
         steps, sheet = self.engine.steps, self.setting.device.sheet
-        fastest = steps.narrow_cache_rate(sheet.architecture, kind.head_dim)
-        return fastest, steps.narrow_cache_seconds
+        if kind.attention != GROUPED_ATTENTION:
+            return math.inf, 0.0
+        if value_bytes != NARROW_BYTES:
+            return steps.tiled_cache_rate(sheet, value_bytes), 0.0
+        rate = steps.narrow_cache_rate(sheet.architecture, kind.head_dim)
+        return rate, steps.narrow_cache_seconds
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
@@ -704,8 +702,9 @@ class EngineSteps:
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
             told = experts_seconds if experts and experts_seconds else told
-            adapts = self.setting.adapter is not None
-            beside = self.engine.steps.adapter_launch_seconds if adapts else 0.0
+            beside = 2 * self.engine.steps.norm_launch_seconds if kind.qk_norm else 0.0
+            if self.setting.adapter is not None:
+                beside += self.engine.steps.adapter_launch_seconds
             return (told + beside) * sheet.host_times
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)
@@ -720,8 +719,8 @@ class EngineSteps:
     def _host_step_seconds(self) -> float:
         """Return what the host does in a step, however many sequences it has."""
         engine, setting = self.engine, self.setting
-        several = setting.shard.tp * setting.pp > 1
-        step = engine.step_seconds + (engine.steps.worker_seconds if several else 0.0)
+        step = engine.step_seconds
+        step += engine.steps.worker_seconds if setting.shard.tp * setting.pp > 1 else 0.0
         dispatched = engine.steps.dispatch_seconds
         longer = step if dispatched is None else min(step, dispatched)
         return step + longer * (setting.device.sheet.host_times - 1)

@@ -31,18 +31,21 @@ def rule_cost(placed: PlacedTask) -> TaskCost:
     return cost_of({"reward function": _call(placed) * samples, CALL: overhead})
 
 
-def with_backlog(cost: TaskCost, placed: PlacedTask, finish_seconds: Floats) -> TaskCost:
+def with_backlog(
+    cost: TaskCost, placed: PlacedTask, finish_seconds: Floats, generations: float
+) -> TaskCost:
     """Return the cost of streamed rewards with the calls that still wait when generation ends.
 
     Args:
         cost: What `rule_cost` said of the task's batches.
-        finish_seconds: When each response of a batch ends. Shape (sequences,).
+        finish_seconds: When each response that is generated at once ends. Shape (sequences,).
+        generations: How often so many are.
     """
     call = _call(placed)
     waiting = streamed_seconds(call.seconds, finish_seconds, _workers(placed)) - call.seconds
     if waiting <= 0:
         return cost
-    backlog = call * (placed.task.batches * waiting / call.seconds)
+    backlog = call * (generations * waiting / call.seconds)
     return TaskCost((*cost.parts, ("backlog of calls", backlog)))
 
 

@@ -174,7 +174,8 @@ def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) ->
     else:
         cost = task_cost(task)
     if task.task.stage_kind.calls_functions and task.job.rewards and task.job.rewards.streamed:
-        cost = with_backlog(cost, task, response_end_seconds(placed))
+        ends, generations = response_end_seconds(placed), placed.generate.task.batches
+        cost = with_backlog(cost, task, ends, generations)
     name, pool = task.task.name, task.layout.pool
     work = Work(key=name, name=name, pool=pool, holds=(pool,), after=after)
     return Entry(work, task.task.stage, cost)

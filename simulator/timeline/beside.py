@@ -128,7 +128,10 @@ def validation_workload(job: Job, asked: Evaluation, prompts: int) -> Workload:
 def _validation_seconds(placed: PlacedPlan, asked: Evaluation, prompts: int) -> float:
     """Return what it takes to answer and judge so many prompts, in seconds."""
     plan = placed.plan
-    job = replace(plan.job, workload=validation_workload(plan.job, asked, prompts))
+    sampling = plan.job.dynamic_sampling
+    together = None if sampling is None else replace(sampling, batches_at_once=1.0)
+    work = validation_workload(plan.job, asked, prompts)
+    job = replace(plan.job, workload=work, dynamic_sampling=together)
     validating = PlacedPlan(replace(plan, job=job), placed.facts)
     generate = _once(validating.generate)
     seconds = task_cost(generate, max(0.0, kv_bytes_left(placed))).total.seconds
@@ -136,7 +139,7 @@ def _validation_seconds(placed: PlacedPlan, asked: Evaluation, prompts: int) -> 
         if task.task.kind != "generate" and SCORES & set(task.task.outputs):
             cost = task_cost(_once(task))
             if task.task.stage_kind.calls_functions and job.rewards and job.rewards.streamed:
-                cost = with_backlog(cost, _once(task), response_end_seconds(validating))
+                cost = with_backlog(cost, _once(task), response_end_seconds(validating), 1.0)
             seconds += cost.total.seconds
     return seconds
 

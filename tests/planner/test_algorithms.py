@@ -16,6 +16,7 @@ from rlplan.profiles.catalog import ENGINES, resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.rules import check_plan
 from rlplan.simulator.simulate import simulate
+from rlplan.workload import Evaluation
 
 RULE = Rewards(function="digits", function_seconds_per_sample=0.001)
 
@@ -124,6 +125,44 @@ def test_dapo_generates_as_many_rounds_as_the_job_expects(tmp_path):
     assert many["actor.generate"] == pytest.approx(3 * few["actor.generate"])
     assert many["reward.compute_reward"] == pytest.approx(3 * few["reward.compute_reward"])
     assert many["actor.update"] == pytest.approx(few["actor.update"])
+
+
+def sampled(rounds, at_once=1.0):
+    return DynamicSampling(expected_rounds=rounds, batches_at_once=at_once)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "at_once", "calls"), [(3.0, 3.0, 1), (6.0, 3.0, 2), (1.0, 0.5, 2)]
+)
+def test_what_a_call_generates_is_waited_for_together(rounds, at_once, calls, tmp_path):
+    """A call of several global batches takes what a job of as many prompts takes, and is made as often as needed."""
+    job = job_of("dapo", tmp_path)
+    asked = seconds_of(replace(job, dynamic_sampling=sampled(rounds, at_once)))
+    whole = replace(job.workload, prompts=round(job.workload.prompts * at_once))
+    alone = seconds_of(replace(job, workload=whole, dynamic_sampling=sampled(1.0)))
+    apart = seconds_of(replace(job, dynamic_sampling=sampled(rounds)))
+    assert asked["actor.generate"] == pytest.approx(calls * alone["actor.generate"])
+    assert asked["reward.compute_reward"] == pytest.approx(apart["reward.compute_reward"])
+    assert asked["actor.update"] == pytest.approx(apart["actor.update"])
+
+
+@pytest.mark.parametrize("at_once", [0.5, 3.0])
+def test_a_search_says_what_its_plan_takes_where_calls_generate_other_batches(at_once, tmp_path):
+    job = replace(job_of("dapo", tmp_path), dynamic_sampling=sampled(3.0, at_once))
+    result = search(job, load_facts(job))
+    best = result.plans[0]
+    assert best.forecast.iteration_seconds == simulate(best.plan, load_facts(job)).iteration_seconds
+    assert result.bound_seconds <= best.forecast.iteration_seconds
+
+
+def test_a_validation_asks_for_its_own_prompts_whatever_rounds_generate_at_once(tmp_path):
+    asked = Evaluation(prompts=4, every=5)
+    job = replace(job_of("dapo", tmp_path), evaluation=asked)
+    seconds = [
+        simulate(colocated(each), load_facts(each)).beside.each_seconds["validation"]
+        for each in (job, replace(job, dynamic_sampling=sampled(3.0, 3.0)))
+    ]
+    assert seconds[0] == seconds[1] > 0
 
 
 def test_dapo_brings_the_weights_to_the_generate_layout_in_each_round(tmp_path):

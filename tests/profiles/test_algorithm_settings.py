@@ -178,6 +178,8 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
     assert sampling() is None
     with pytest.raises(FileError, match=r"dynamic_sampling\.filters_first: what each round"):
         sampling(dynamic_sampling={"filters_first": True})
+    with pytest.raises(FileError, match=r"batches_at_once: each round generates a global batch"):
+        sampling(dynamic_sampling={"batches_at_once": 3})
 
 
 def test_frozen_weights_stand_in_for_the_reference_that_they_are(tmp_path):

@@ -9,12 +9,19 @@ import pytest
 
 from rlplan.estimate import Estimate, Source
 from rlplan.evals.settings.serving import Service, cache_bytes, device_facts, serve
+from rlplan.files.frozen import FrozenDict
 from rlplan.models import Adapter, Batch
 from rlplan.plan import TaskPlan
-from rlplan.profiles.catalog import load_engine, load_model
+from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.sheets import StepCosts
 from rlplan.simulator.costs.pricing import pass_seconds, setting_on
-from rlplan.simulator.generation.generating import EngineClock, generated, limits_of, steps_in
+from rlplan.simulator.generation.generating import (
+    EngineClock,
+    generated,
+    limits_of,
+    mixed_reading,
+    steps_in,
+)
 from rlplan.simulator.generation.prices import CostQuality, Grid, engine_steps, nodes, worst_of
 from rlplan.simulator.generation.replica import Chunks
 from rlplan.simulator.placed import Site
@@ -121,6 +128,58 @@ def test_adapters_are_launched_beside_each_layer_where_no_graph_holds_them(name)
     longer = [engine_steps(each).floor_seconds(80) for each in (plain, adapted)]
     layers = 28 * sheet.steps.adapter_launch_seconds
     assert longer[1] - longer[0] == pytest.approx(layers if name.endswith("eager") else 0.0)
+
+
+def test_adapters_computed_token_by_token_lengthen_steps_that_are_not_waiting_for_launches():
+    sheet, model = load_engine("vllm-0.6-eager"), load_model("qwen2.5-7b")
+    plain = replica_setting(model, sheet, H100)
+    adapted = replace(plain, setting=replace(plain.setting, adapter=Adapter(rank=32)))
+    at_once = replace(sheet, steps=replace(sheet.steps, adapter_token_seconds=0.0))
+    steps = {
+        count: [
+            EngineClock(engine_steps(replace(adapted, engine=each))).decode(count, 500.0)
+            for each in (sheet, at_once)
+        ]
+        for count in (16, 400)
+    }
+    # 16 sequences take 4 ms in 28 layers, whose launches take 43 ms; 400 take 107 ms and what the layers compute.
+    assert steps[16][0] == steps[16][1]
+    more = steps[400][0] - steps[400][1]
+    assert 0.5 < more / (400 * 28 * sheet.steps.adapter_token_seconds) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "measured_seconds"),
+    [
+        # flash-attention issue 1572, H20: 128 sequences of 16,384 tokens, 16 KV heads of 128 in 16 bits.
+        ("mixed", 15.97e-3),
+        ("alone", 9.3e-3),
+    ],
+)
+def test_tiles_of_decode_attention_take_what_was_measured_on_h20(rows, measured_seconds):
+    steps, sheet = load_engine("vllm-0.11").steps, load_device("h20")
+    num_bytes = 128 * 16384 * 16 * 2 * 128 * 2
+    seconds = num_bytes / steps.tiled_cache_rate(sheet, 2, mixed=rows == "mixed")
+    assert seconds == pytest.approx(measured_seconds, rel=0.02)
+
+
+def test_tiles_of_128_rows_explain_what_a_step_takes_more_than_with_small_ones():
+    """SGLang issue 5630: QwQ-32B at TP 4 on H20, 64 sequences of 13,000 tokens: 70.5 and 31.8 ms a step."""
+    sheet, model = load_engine("sglang-0.4"), load_model("qwq-32b")
+    small = replace(sheet, steps=replace(sheet.steps, tiles=FrozenDict()))
+    tiled, read = (
+        EngineClock(engine_steps(replica_setting(model, each, "h20", tp=4))).decode(64, 13000.0)
+        for each in (sheet, small)
+    )
+    assert tiled - read == pytest.approx(38.7e-3, rel=0.15)
+
+
+@pytest.mark.parametrize(("device", "longer"), [("h20", 1.85 / 1.075), (H100, 1.0), ("h200", 1.0)])
+def test_a_prompt_in_a_step_lengthens_decode_attention_where_tiles_and_not_reading_decide(
+    device, longer
+):
+    steps = engine_steps(replica_setting(load_model("qwen3-14b"), load_engine("vllm-0.11"), device))
+    assert mixed_reading(steps) == pytest.approx(longer, rel=0.01)
 
 
 def test_what_the_device_waits_for_its_host_is_known_as_well_as_hosts_are():

@@ -62,6 +62,7 @@ class Settings:
         left_out: Keys whose values job and plan cannot hold: what is not counted.
         doubts: Keys that change how much is done in a step, in a way that job and plan do not hold: what of it.
         version_reason: Why the sheet is of its version.
+        switched: What a script's line says that asks for another engine of that version, and where; empty where none does.
         copied: The version as which a copy of the framework's trainer counts, and why; empty for none.
         elsewhere: Calls that mean something in modules beside the program, as `PythonKeys` holds them.
         written: Texts of files that its script writes, by their paths.
@@ -82,6 +83,7 @@ class Settings:
     left_out: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
     version_reason: str = ""
+    switched: str = ""
     copied: tuple[str, ...] = ()
     elsewhere: tuple[tuple[str, str, str], ...] = ()
     written: Mapping[str, str] = field(default_factory=dict)

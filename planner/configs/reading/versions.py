@@ -114,7 +114,34 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
         settings.sheet = sheet.of(version)
     elif sheet.images or sheet.ranges or sheet.version_files:
         _find_version(settings, script)
+    _switch_engine(settings, script)
     _restate(settings)
+
+
+def _switch_engine(settings: Settings, script: Path) -> None:
+    """Let a script's words that stand for another engine of that version mean it, and say which line asks for it."""
+    for pattern, switches in settings.sheet.engine_switches.items():
+        asks = re.compile(pattern)
+        for file in dict.fromkeys((script, Path(settings.file))):
+            line = next(_lines_with(asks, file), None)
+            setting = settings.sheet.settings["rollout_engine"]
+            values = {word: switches.get(str(each), each) for word, each in setting.values.items()}
+            if line is None or values == setting.values:
+                continue
+            items = settings.sheet.settings.with_item(
+                "rollout_engine", replace(setting, values=FrozenDict(values))
+            )
+            settings.sheet = replace(settings.sheet, settings=items)
+            settings.switched = line
+            return
+
+
+def _lines_with(pattern: re.Pattern[str], file: Path) -> Iterator[str]:
+    """Yield what a script's lines have that a pattern finds, and where."""
+    lines = script_text(file).splitlines() if file.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        if found := pattern.search(line):
+            yield f"{found[0].strip().removeprefix('export ')} ({file}:{number})"
 
 
 def _restate(settings: Settings) -> None:

@@ -359,21 +359,29 @@ DAPO = ("actor_rollout_ref.actor.use_kl_loss=False", "algorithm.filter_groups.en
 
 
 @pytest.mark.parametrize(
-    ("words", "expected", "most"),
+    ("words", "expected", "most", "at_once"),
     [
         # Whole batches of 768 for 256 prompts, of which two thirds are kept: one batch, three times the prompts.
-        (["data.gen_batch_size=768", "algorithm.filter_groups.max_num_gen_batches=10"], 3.0, 30),
-        (["algorithm.filter_groups.max_num_gen_batches=10"], 2.0, 10),
-        (["data.gen_batch_size=128"], 1.5, 1_000_000),
-        (["data.gen_batch_size=128", "algorithm.filter_groups.max_num_gen_batches=2"], 1.0, 1),
+        (
+            ["data.gen_batch_size=768", "algorithm.filter_groups.max_num_gen_batches=10"],
+            3.0,
+            30,
+            3.0,
+        ),
+        (["algorithm.filter_groups.max_num_gen_batches=10"], 2.0, 10, 1.0),
+        (["data.gen_batch_size=128"], 1.5, 1_000_000, 0.5),
+        (["data.gen_batch_size=128", "algorithm.filter_groups.max_num_gen_batches=2"], 1.0, 1, 0.5),
     ],
 )
-def test_the_recipe_generates_whole_batches_until_enough_groups_differ(words, expected, most):
+def test_the_recipe_generates_whole_batches_until_enough_groups_differ(
+    words, expected, most, at_once
+):
     start = ["-m", "recipe.dapo.main_dapo", *BASES["samples compared"].split()[2:], *DAPO, *words]
     found = imported("verl", start, OPTIONS)
     sampling = found.job.dynamic_sampling
     assert (found.job.algorithm, found.job.workload.prompts) == ("dapo", 256)
     assert (sampling.expected_rounds, sampling.max_rounds) == (expected, most)
+    assert sampling.batches_at_once == at_once
     assert any("67% of groups" in guess for guess in found.guesses)
 
 

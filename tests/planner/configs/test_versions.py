@@ -94,6 +94,24 @@ def test_images_and_packages_say_the_version(script, line):
 
 
 @pytest.mark.parametrize(
+    ("lines", "engine"),
+    [
+        ("pip install verl==0.4.0\nexport VLLM_ATTENTION_BACKEND=XFORMERS", "vllm-0.6-eager"),
+        ('pip install verl==0.5.0\nVLLM_USE_V1="0"', "vllm-0.6-eager"),
+        ("docker pull verlai/verl:app-verl0.6-vllm0.8.5\nexport VLLM_USE_V1=0", "vllm-0.6"),
+        ("pip install verl==0.4.0\n# export VLLM_USE_V1=0", "vllm-0.8-tokens-eager"),
+        ("pip install verl==0.4.0\nexport VLLM_USE_V1=1", "vllm-0.8-tokens-eager"),
+        # vLLM 0.11 has no other engine.
+        ("pip install verl==0.6.0\nexport VLLM_USE_V1=0", "vllm-0.11-tokens"),
+    ],
+)
+def test_a_script_asks_for_vllms_first_engine_by_its_environment(script, lines, engine):
+    found = script(lines)
+    assert found.draft.tasks["actor.generate"].engine == engine
+    assert any("(V0)" in note for note in found.notes) == engine.startswith("vllm-0.6")
+
+
+@pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
         ("requirements.txt", "torch\nverl==0.4.0\n", "0.4"),
