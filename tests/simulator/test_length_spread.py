@@ -12,6 +12,7 @@ from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.profiles.jobs.checks import JobPlace
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
+from rlplan.simulator.generation import shares
 from rlplan.simulator.generation.generating import (
     clock_of,
     limits_of,
@@ -20,7 +21,6 @@ from rlplan.simulator.generation.generating import (
     steps_in,
     with_length_spread,
 )
-from rlplan.simulator.generation import shares
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.generation.shares import (
     OTHER_BATCHES,
