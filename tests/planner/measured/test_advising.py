@@ -384,10 +384,21 @@ def test_a_script_that_hands_no_words_on_has_its_keys_changed_in_it(log, tmp_pat
     assert (IN_PLACE in decision.notes) == told
 
 
-def test_decisions_are_due_at_steady_numbers_of_steps(log, advisor):
+def test_a_run_that_was_started_again_between_two_looks_does_not_go_on(log):
+    """However many steps the new start has by then, in the same file or in a new one."""
+    first = followed_text(log, log_of(count=6))
+    assert followed_text(log, log_of(count=9)).goes_on(first)
+    assert not followed_text(log, log_of(count=6) + log_of(first=5, count=9)).goes_on(first)
+    assert not followed_text(log, log_of(first=7, count=9)).goes_on(first)
+    assert not followed_text(log, log_of(count=5)).goes_on(first)
+
+
+def test_decisions_are_due_at_once_and_then_at_steady_numbers_of_steps(log, advisor):
     found = followed_text(log, log_of())
-    assert advisor.due(found, None, 5) == 9
+    assert advisor.due(found, None, 5) == 12
+    assert advisor.due(found, 12, 5) is None
     assert advisor.due(found, 9, 5) is None
+    assert advisor.due(found, 2, 5) == 12
     assert advisor.due(found, 4, 5) == 9
     assert advisor.due(found.until(3), None, 5) is None
     assert Path(advisor.words[0]).name == "-m"
