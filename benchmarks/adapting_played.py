@@ -2,7 +2,7 @@
 
     python benchmarks/adapting_played.py [--profile FOLDER] [--jobs grows fivefold short longer unplanned steady] [--seeds 8]
 
-The job, its plans and its profile are those of `benchmarks/adapting.py`, and so is what decides (`MoveAdapter`, with its search). Machines are
+The job and its plans are those of `benchmarks/adapting.py`; so is the profile, if it is there not measured again, and what decides (`MoveAdapter`, with its search). Machines are
 drawn: each differs from its profile by a factor for generation and one for training (`KINDS`), by one of its own for each plan
 (`within_machine`, by which single forecasts on a profiled machine are off), and from iteration to iteration (`NOISE`); each iteration has lengths
 that are drawn around the mean of its place in the run. What a search takes is the processor time that it took; an answer is there when as much
@@ -266,7 +266,8 @@ def main() -> None:
         folder = Path(made)
         profile = options.profile or folder / "profile"
         job = adapting.job_of("growing", 0, adapting.ITERATIONS, adapting.GRID[-1], folder)
-        measure_machine(profile, job=job, folder=folder, device="cpu", devices=2, quick=True)
+        if not profile.exists():
+            measure_machine(profile, job=job, folder=folder, device="cpu", devices=2, quick=True)
         crossing = adapting.crossing_of(job, load_facts(job, profile))
         print(
             "| job | plan of the start | `adapts` takes, of its seconds: median | spread | of the better plan's: median | spread | moves after | "
