@@ -15,7 +15,10 @@ from rlplan.units import show_seconds
 from rlplan.workload import Environment
 
 OPTION = "--replicas"
-FORM = "a number, a range that forecasts choose from (1..4), first iterations with numbers (0:1,40:3), or a file of such lines"
+SCHEDULE_FORM = "first iterations with numbers (0:1,40:3)"
+FORM = (
+    f"a number, a range that forecasts choose from (1..4), {SCHEDULE_FORM}, or a file of such lines"
+)
 GENERATE = "actor.generate"
 # Within a file of a schedule, what stands behind it is a remark.
 REMARK = "#"
@@ -169,21 +172,33 @@ class ReplicaChange:
 
 
 def read_replicas(words: str) -> ReplicaSchedule | ReplicaRange:
-    """Return what a command line says of replicas: a range such as `1..4`, a schedule, or the file of one.
+    """Return what a command line says of replicas: a range such as `1..4`, a schedule, or the file of one of these.
 
     Raises:
         FileError: It is none of these; says the form.
     """
-    least, dots, most = (part.strip() for part in words.partition(".."))
-    if dots and least.isdecimal() and most.isdecimal():
-        if not 1 <= int(least) <= int(most):
-            allowed = "two numbers from 1 on, the smaller one first"
-            raise FileError(OPTION, "is no range of replicas", value=words, allowed=allowed)
-        return ReplicaRange(least=int(least), most=int(most))
-    if not _SCHEDULE.fullmatch(words) and _is_file(words):
+    if not _SCHEDULE.fullmatch(words) and not _range_ends(words) and _is_file(words):
         lines = [line.partition(REMARK)[0].strip() for line in read_text(Path(words)).splitlines()]
-        return read_schedule(",".join(filter(None, lines)), words)
-    return read_schedule(words)
+        return _read(",".join(filter(None, lines)), words)
+    return _read(words, OPTION)
+
+
+def _read(words: str, file: str) -> ReplicaSchedule | ReplicaRange:
+    ends = _range_ends(words)
+    if ends is None:
+        return read_schedule(words, file)
+    least, most = ends
+    if not 1 <= least <= most:
+        allowed = "two numbers from 1 on, the smaller one first"
+        raise FileError(file, "is no range of replicas", value=words, allowed=allowed)
+    return ReplicaRange(least=least, most=most)
+
+
+def _range_ends(words: str) -> tuple[int, int] | None:
+    """Return the ends of what is written like a range; None of anything else."""
+    least, dots, most = (part.strip() for part in words.partition(".."))
+    is_range = dots and least.isdecimal() and most.isdecimal()
+    return (int(least), int(most)) if is_range else None
 
 
 def _is_file(words: str) -> bool:
@@ -203,6 +218,10 @@ def read_schedule(words: str, file: str = OPTION) -> ReplicaSchedule:
         FileError: It is none; says the form.
     """
     parts = [part.strip() for part in words.split(",")]
+    if any(_range_ends(part.rpartition(":")[2]) for part in parts):
+        problem = "has a range, which holds for a whole run, beside other numbers of replicas"
+        allowed = f"a range alone (1..4), or {SCHEDULE_FORM}"
+        raise FileError(file, problem, value=words, allowed=allowed)
     pairs = [part.split(":") if ":" in part else ["0", part] for part in parts]
     if any(len(pair) != 2 or not all(each.strip().isdecimal() for each in pair) for pair in pairs):  # noqa: PLR2004 -- a pair
         raise FileError(file, "is no schedule of replicas", value=words, allowed=FORM)

@@ -64,6 +64,7 @@ def calibrate(
     framework: str = "",
     sources: Sequence[str] = (),
     wanted: Sequence[str] = (),
+    within: float | None = None,
 ) -> FittedFactors:
     """Return the factors of a site.
 
@@ -72,6 +73,7 @@ def calibrate(
 
     Args:
         wanted: Factors, by name, that must be told apart from all others.
+        within: Relative, one sigma: by which other forecasts with these factors are off; None takes that of frameworks' sites.
 
     Raises:
         UserError: There is nothing to fit on, or a wanted factor cannot be told apart; the message says
@@ -80,6 +82,8 @@ def calibrate(
     if not observations:
         raise UserError("nothing to calibrate on: no row has both a measured time and a forecast")
     spreads = load_spreads()
+    if within is not None:
+        spreads = replace(spreads, within_site=replace(spreads.within_site, value=within))
     by_kind = _fit([_named(each, ()) for each in observations], spreads)
     several = _kinds_of_several_engines(observations)
     by_engine = (

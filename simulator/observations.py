@@ -86,16 +86,20 @@ def observations_of(row: Row) -> tuple[Observation, ...]:
     return (*found, step) if step else tuple(found)
 
 
-def observations_of_run(run: MeasuredRun, forecast: Forecast) -> tuple[Observation, ...]:
+def observations_of_run(
+    run: MeasuredRun, forecast: Forecast, within: float | None = None
+) -> tuple[Observation, ...]:
     """Return what a run of a plan tells of its site: the medians of its tasks and of its transition.
 
     Args:
         forecast: Of the run's plan at the lengths that the run had.
+        within: Relative, one sigma: by which tasks are off around forecasts with the right factors; None takes that of
+            frameworks' sites.
 
     Raises:
         PlanError: The run has no iteration after its warm-up, or not all tasks of the forecast.
     """
-    within = load_spreads().within_site.value
+    within = load_spreads().within_site.value if within is None else within
     job, found = run.plan.job, []
     kinds = {
         task.name: KINDS.get(task.kind) for task in tasks_of(load_algorithm(job.algorithm), job)

@@ -174,14 +174,14 @@ class Advisor:
         """Return of how many steps the next decision is; None where none is due.
 
         Args:
-            decided: Steps of the last decision; None before the first.
+            decided: Steps of the last decision; None before the first, which is of all steps that are there.
             every: Steps between two decisions.
         """
-        least = self.follow.warmup + LEAST_STEPS
-        first = least if decided is None else decided + every
-        if len(log.steps) < first:
-            return None
-        return first + (len(log.steps) - first) // every * every
+        count = len(log.steps)
+        if decided is None:
+            return count if count >= self.follow.warmup + LEAST_STEPS else None
+        passed = (count - decided) // every * every
+        return decided + passed if passed > 0 else None
 
     def decide(self, log: FollowedRun, name: str) -> Decision:
         """Return what is to be advised after a log's last step.

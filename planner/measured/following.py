@@ -59,6 +59,11 @@ class FollowedRun:
         """Return the same without what came after so many steps."""
         return replace(self, numbers=self.numbers[:count], steps=self.steps[:count])
 
+    def goes_on(self, before: "FollowedRun") -> bool:
+        """Tell whether it is the same start of the run as an earlier look at its log, with no step fewer: not begun again, nor in a new file."""
+        alike = self.numbers[: len(before.numbers)] == before.numbers
+        return alike and self.before_seconds == before.before_seconds
+
     @property
     def time_seconds(self) -> float:
         """Return the seconds of all logged steps."""

@@ -81,10 +81,20 @@ def options_at(
     """Return options of an import with the mean lengths of a log's steps, as far as it tells them.
 
     Raises:
-        FileError: The environments that are given contradict themselves or the configuration.
+        FileError: The environments that are given contradict themselves or the configuration, or the log has longer prompts or
+            responses in the mean than the configuration allows: it is of another run.
     """
     environments, _ = environments_of(options.environments, settings, run.work)
     own, _ = own_steps(steps, observations_tokens(environments))
+    limits = (
+        ("responses", own.response_tokens, run.work.max_response or run.work.max_total),
+        ("prompts", own.prompt_tokens, run.work.max_prompt),
+    )
+    for what, mean, most in limits:
+        if mean is not None and most is not None and 0 < most < mean:
+            problem = f"has longer {what} in the mean than the configuration allows: is it the log of this configuration?"
+            allowed = f"at most {most:,} tokens"
+            raise FileError("the log", problem, value=f"{mean:,.0f}", allowed=allowed)
     return replace(
         options,
         mean_response=own.response_tokens or options.mean_response,

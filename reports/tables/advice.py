@@ -46,6 +46,8 @@ def answer_words(found: Decision) -> str:
         return f"a change {gains}, at least {whole} in all; whether that pays hangs on what a restart costs"
     assert found.restart_seconds is not None
     cost = show_seconds(found.restart_seconds)
+    if found.answer == "too late" and not found.steps_left:
+        return f"too late: no step is left; a change {gains}"
     if found.answer == "too late":
         until = "" if found.deadline_step is None else f" since step {found.deadline_step:,}"
         return f"too late{until}: a change {gains}, at least {whole} in all, and a restart costs {cost}"

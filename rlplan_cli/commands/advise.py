@@ -143,10 +143,12 @@ def _followed(
     from rlplan.planner.measured.following import Silence, states_of
 
     decided: int | None = None
+    seen: FollowedRun | None = None
     for found in states_of(log, lambda: sleep(poll_seconds), Silence(say), updates=advisor.updates):
         end = advisor.ends_at(found)
-        if decided is not None and len(found.steps) < decided:
+        if seen is not None and not found.goes_on(seen):
             decided = None  # the run was started again
+        seen = found
         count = advisor.due(found, decided, every)
         if count is not None:
             decided = count

@@ -213,9 +213,6 @@ def _followed(watch: Watch, log: Path, last: int, poll_seconds: float) -> Iterat
 
 def _first_new(seen: FollowedRun | None, now: FollowedRun, last: int) -> int:
     """Return the place of the first step that was not shown: of a new start, and of a log at first, the newest at most."""
-    is_same = (
-        seen is not None
-        and seen.before_seconds == now.before_seconds
-        and now.numbers[: len(seen.numbers)] == seen.numbers
-    )
-    return len(seen.steps) if is_same and seen is not None else max(0, len(now.steps) - last)
+    if seen is not None and now.goes_on(seen):
+        return len(seen.steps)
+    return max(0, len(now.steps) - last)

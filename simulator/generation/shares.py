@@ -325,7 +325,8 @@ def length_spread(
         slots: Most sequences that a replica decodes at a time.
         cache_tokens: Tokens that its KV cache holds; 0 if it has none.
         batches: Whose mean it is of. How they are spread averages out; how far the batch that is forecast lies from their
-            mean does not, nor does what is assumed of lengths.
+            mean does not, nor does what is assumed of lengths. That distance is known from few batches: of its square, their
+            mean's own variance is no part.
     """
     if statistics.std_tokens == 0:
         return 0.0
@@ -347,7 +348,8 @@ def length_spread(
         if of == 1:
             return square
         bias = (sum(each / here - 1 for each in seconds) / max(1, len(seconds))) ** 2
-        return bias + max(0.0, square - bias) / of
+        variance = max(0.0, square - bias) * len(seconds) / max(1, len(seconds) - 1)
+        return min(square, max(0.0, bias - variance / len(seconds)) + variance / of)
 
     numbers = range(OTHER_BATCHES)
     luck = differ(

@@ -80,6 +80,24 @@ def test_a_schedule_may_stand_in_a_file_with_remarks(tmp_path):
         read_replicas(str(file))
 
 
+def test_a_range_may_stand_in_a_file_alone(tmp_path):
+    file = tmp_path / "nodes.txt"
+    file.write_text("# as many as pay\n1..4  # of the evening's nodes\n")
+    assert read_replicas(str(file)) == ReplicaRange(least=1, most=4)
+    file.write_text("3..2\n")
+    with pytest.raises(FileError, match=r"nodes.txt.*is no range of replicas"):
+        read_replicas(str(file))
+
+
+@pytest.mark.parametrize("words", ["0:1,40:1..4", "1..2,3..4", "0:1..2"])
+def test_a_range_beside_other_numbers_is_refused_by_a_message_of_its_own(words, tmp_path):
+    file = tmp_path / "nodes.txt"
+    file.write_text(words.replace(",", "\n"))
+    for given_words, where in ((words, "--replicas"), (str(file), "nodes.txt")):
+        with pytest.raises(FileError, match=rf"{where}.*has a range.*a range alone \(1\.\.4\)"):
+            read_replicas(given_words)
+
+
 def test_a_schedule_is_one_whatever_files_are_called(tmp_path, monkeypatch):
     (tmp_path / "2").write_text("0:1\n")
     monkeypatch.chdir(tmp_path)

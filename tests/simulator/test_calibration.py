@@ -129,6 +129,20 @@ def test_a_small_factor_that_many_steps_show_is_applied():
     assert 1.05 < often.stages["training"].value < 1.15
 
 
+def test_where_forecasts_are_off_by_less_one_row_says_more():
+    """Updates that take 1.15 times their forecast: 1.2 spreads at frameworks' sites, not worth a factor; 2.2 on a machine that is known better."""
+    (seen,) = observations_of(row({"update_actor": 115.0}, forecast={"update_actor": 100.0}))
+    usual, sure = (
+        calibrate([replace(seen, spread=spread)], within=within).calibration.stages["training"]
+        for spread, within in ((seen.spread, None), (0.063, 0.063))
+    )
+    assert (usual.value, usual.spread > seen.spread) == (1.0, True)
+    assert 1.05 < sure.value < 1.15
+    assert 0.063 < sure.spread < seen.spread
+    within_site = load_spreads().within_site.value
+    assert calibrate([seen], within=within_site) == calibrate([seen])
+
+
 def test_a_step_alone_gives_all_its_stages_one_factor():
     fitted = calibrate(observations_of(row({}, step=1.4 * sum(FORECAST.values()))))
     found = fitted.calibration.stages

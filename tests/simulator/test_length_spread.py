@@ -12,6 +12,7 @@ from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.profiles.jobs.checks import JobPlace
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
+from rlplan.simulator.generation import shares
 from rlplan.simulator.generation.generating import (
     clock_of,
     limits_of,
@@ -101,6 +102,32 @@ def test_what_is_remembered_of_caches_that_are_never_full_is_what_they_play(
         )
         ends = np.array(fresh.finish_seconds, dtype=np.float32)
         assert np.array_equal(found.finish_seconds, ends)
+
+
+@pytest.mark.parametrize(
+    ("played", "expected"),
+    [
+        # Other batches of 8, 10 and 12 steps. Around 10 they are off by -0.2, 0 and 0.2: a variance of 0.04, a quarter of it in the mean of four.
+        (10, math.sqrt(0.04 / 4)),
+        # Around 8 by 0, 0.25 and 0.5: the square of their mean, 0.0625, less the variance of a mean of three, 0.0625 / 3.
+        (8, math.sqrt(0.0625 - 0.0625 / 3 + 0.0625 / 4)),
+        # Around 9.5: the mean of the three is off by less than such a mean is by chance.
+        (9.5, math.sqrt((2 / 9.5) ** 2 / 4)),
+    ],
+)
+def test_how_far_a_batch_lies_from_the_mean_of_few_is_known_without_their_own_chance(
+    monkeypatch, played, expected
+):
+    monkeypatch.setattr(shares, "OTHER_BATCHES", 3)
+    monkeypatch.setattr(shares, "longest_shares", lambda *_: (((7,), (played,)),))
+    monkeypatch.setattr(shares, "other_shares", lambda *given: (((7,), ((8, 10, 12)[given[-1]],)),))
+    clock = type(
+        "Clock",
+        (),
+        {"prefill": lambda *_: 0.0, "decode": lambda *_: 1.0},
+    )()
+    found = length_spread(clock, "mixed", 1, 0, statistics(Uniform(low=1, high=20)), 1, batches=4)
+    assert found == pytest.approx(expected)
 
 
 def test_equal_lengths_have_no_luck():

@@ -96,6 +96,21 @@ def test_gains_are_weighed_at_planned_lengths_where_those_measured_are_so_by_cha
     assert brought == pytest.approx(request.step_seconds * then / now)
 
 
+def test_lengths_of_a_run_are_not_taken_to_be_spread_as_other_runs_may_be(growing, facts):  # noqa: F811
+    """Factors of generation are fitted on its own responses: what is assumed of their spread is in these."""
+    lengths = replace(growing.job.workload.response_tokens, assumed="of published runs")
+    work = replace(growing.job.workload, response_tokens=lengths)
+    plan = replace(growing, job=replace(growing.job, workload=work))
+    for has_planned_lengths in (True, False):
+        request = request_of(plan, facts, has_planned_lengths=has_planned_lengths)
+        there, _ = at_present_lengths(request, facts)
+        assert there.job.workload.response_tokens.assumed is None
+        known, _ = at_present_lengths(
+            replace(request, measured=replace(request.measured, plan=growing)), facts
+        )
+        assert there == known
+
+
 def test_what_was_found_before_a_run_holds_for_a_run_as_that_took_it_to_be(growing, facts):  # noqa: F811
     before = searched_before(growing, facts)
     assert before.plans

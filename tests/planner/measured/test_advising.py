@@ -22,7 +22,7 @@ from rlplan.planner.measured.following import (
 from rlplan.planner.measured.gains import answer_of, deadline_step, difference_spread_seconds
 from rlplan.planner.measured.ledger import open_decisions, read_ledger, text_of, write_line
 from rlplan.planner.measured.watching import Watch
-from rlplan.reports.tables.advice import advice_lines
+from rlplan.reports.tables.advice import advice_lines, answer_words
 from rlplan.results.advice import Decision, Departure, Gain, KeyChange, Outcome
 from rlplan.workload import mean_length
 
@@ -384,10 +384,39 @@ def test_a_script_that_hands_no_words_on_has_its_keys_changed_in_it(log, tmp_pat
     assert (IN_PLACE in decision.notes) == told
 
 
-def test_decisions_are_due_at_steady_numbers_of_steps(log, advisor):
+@pytest.mark.parametrize("lengths", [{"response": 300.0}, {"prompt": 200.0}])
+def test_a_log_of_longer_lengths_than_its_configuration_allows_is_refused_as_one_of_another_run(
+    log, advisor, lengths
+):
+    """The configuration has prompts up to 128 tokens and responses up to 256; nobody gave an option that could be wrong."""
+    text = log_of(count=6, response=lengths.get("response", 128.0))
+    if "prompt" in lengths:
+        text = text.replace("prompt_length/mean:64", f"prompt_length/mean:{lengths['prompt']:.0f}")
+    with pytest.raises(FileError, match=r"the log.*longer .* is it the log of this configuration"):
+        advisor.decide(followed_text(log, text), "train.log")
+
+
+def test_behind_the_last_step_nothing_is_left_to_gain(log, advisor):
+    decision = advisor.decide(followed_text(log, log_of(first=97, count=4)), "train.log")
+    assert (decision.answer, decision.steps_left) == ("too late", 0)
+    assert answer_words(decision).startswith("too late: no step is left; a change would gain")
+
+
+def test_a_run_that_was_started_again_between_two_looks_does_not_go_on(log):
+    """However many steps the new start has by then, in the same file or in a new one."""
+    first = followed_text(log, log_of(count=6))
+    assert followed_text(log, log_of(count=9)).goes_on(first)
+    assert not followed_text(log, log_of(count=6) + log_of(first=5, count=9)).goes_on(first)
+    assert not followed_text(log, log_of(first=7, count=9)).goes_on(first)
+    assert not followed_text(log, log_of(count=5)).goes_on(first)
+
+
+def test_decisions_are_due_at_once_and_then_at_steady_numbers_of_steps(log, advisor):
     found = followed_text(log, log_of())
-    assert advisor.due(found, None, 5) == 9
+    assert advisor.due(found, None, 5) == 12
+    assert advisor.due(found, 12, 5) is None
     assert advisor.due(found, 9, 5) is None
+    assert advisor.due(found, 2, 5) == 12
     assert advisor.due(found, 4, 5) == 9
     assert advisor.due(found.until(3), None, 5) is None
     assert Path(advisor.words[0]).name == "-m"
