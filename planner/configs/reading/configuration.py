@@ -500,13 +500,17 @@ class _Script:
         """Return what a script would do, for its start of training."""
 
         def starts(command: Command) -> bool:
-            commands = self._all_of(Evaluated(commands=[command]))
+            commands = list(self._all_of(Evaluated(commands=[command])))
             if any(
                 start_of(self.sheet, each.words, self.taken_as, path.parent) for each in commands
             ):
                 return True
             others = (started_script, started_launcher)
-            return any(each(command.words, path.parent)[0] is not None for each in others)
+            return any(
+                other(each.words, path.parent)[0] is not None
+                for each in commands
+                for other in others
+            )
 
         if path.suffix == PYTHON:
             return launched_as_script(path, arguments, environment, self.sheet.probes, starts)
