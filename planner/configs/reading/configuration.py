@@ -500,16 +500,11 @@ class _Script:
         """Return what a script would do, for its start of training."""
 
         def starts(command: Command) -> bool:
-            commands = list(self._all_of(Evaluated(commands=[command])))
-            if any(
-                start_of(self.sheet, each.words, self.taken_as, path.parent) for each in commands
-            ):
-                return True
-            others = (started_script, started_launcher)
             return any(
-                other(each.words, path.parent)[0] is not None
-                for each in commands
-                for other in others
+                start_of(self.sheet, each.words, self.taken_as, path.parent)
+                or started_script(each.words, path.parent)[0] is not None
+                or started_launcher(each.words, path.parent)[0] is not None
+                for each in self._all_of(Evaluated(commands=[command]))
             )
 
         if path.suffix == PYTHON:

@@ -25,8 +25,6 @@ from rlplan.planner.plans.trained import TrainerSizes
 TRAINER: Final = "fsdp"
 # The version of what was before its tags.
 FIRST: Final = "0.1"
-# How versions make logits whose head was not made in parts (trainer/models/layers/lm_head.py came with 0.3).
-WHOLE_HEAD: Final = {FIRST: "whole", "0.2": "whole-compiled"}
 # Sections of the environments that are trained on, up to 0.5 without `train`.
 ENVIRONMENT: Final = re.compile(r"orchestrator\.(?:train\.)?(?:source\.)?env\.\d+")
 # What compares the samples of a prompt, and what has the same passes where there is one.
@@ -305,8 +303,7 @@ def _steps_on_host(settings: Settings) -> bool:
 
 def _options(settings: Settings) -> TrainerOptions:
     own = of_actor(settings)
-    way = WHOLE_HEAD.get(settings.sheet.version)
-    options = TrainerOptions(weights=own.value("model_dtype"), logits=way)  # type: ignore[arg-type]
+    options = TrainerOptions(weights=own.value("model_dtype"))  # type: ignore[arg-type]
     if own.on("cpu_offload"):
         return replace(options, host_states=True)
     if _steps_on_host(settings):
