@@ -173,6 +173,7 @@ GROUPS = {
     "collected": "Rows that were collected",
     "later": "Rows that came later",
     "newer": "Rows of autumn 2026",
+    "newest": "Rows of the last gathering",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }

@@ -25,7 +25,22 @@ if TYPE_CHECKING:
 LARGEST_FILE_BYTES = 2**28
 
 # What files in UTF-16 begin with: so Windows writes them where it says Unicode, and PowerShell what `>` and Tee-Object keep.
-_OF_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+# The mark of UTF-32 comes first, since the one of its little-endian kind begins with that of UTF-16.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+    codecs.BOM_UTF8: "utf-8-sig",
+}
+# The encodings of such a mark alone, as bytes are written behind it.
+_KINDS = {
+    codecs.BOM_UTF32_LE: "utf-32-le",
+    codecs.BOM_UTF32_BE: "utf-32-be",
+    codecs.BOM_UTF16_LE: "utf-16-le",
+    codecs.BOM_UTF16_BE: "utf-16-be",
+    codecs.BOM_UTF8: "utf-8",
+}
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://")
 
@@ -67,13 +82,29 @@ def check_regular(path: Path, most_bytes: int | None = LARGEST_FILE_BYTES) -> No
 
 
 def encoding_of(path: Path) -> str:
-    """Return the encoding of a text file: UTF-8, or UTF-16 where its first bytes say so; such bytes are no text.
+    """Return the encoding of a text file: UTF-8, or UTF-16 or UTF-32 where its first bytes say so; such bytes are no text.
 
     Raises:
         OSError: It cannot be read.
     """
+    return _MARKS.get(_mark_of(path), "utf-8-sig")
+
+
+def encoded_as(path: Path, text: str) -> bytes:
+    """Return a text in the encoding of a file that is there, behind the mark that it begins with.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    mark = _mark_of(path)
+    return mark + text.encode(_KINDS.get(mark, "utf-8"))
+
+
+def _mark_of(path: Path) -> bytes:
+    """Return the bytes that a file begins with to say its encoding; none where it says nothing."""
     with path.open("rb") as file:
-        return "utf-16" if file.read(2) in _OF_UTF16 else "utf-8-sig"
+        first = file.read(max(map(len, _MARKS)))
+    return next((mark for mark in _MARKS if first.startswith(mark)), b"")
 
 
 def text_of(path: Path, errors: str = "strict") -> str:

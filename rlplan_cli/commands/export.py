@@ -50,7 +50,8 @@ def command(
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan by the keys of a framework; what that cannot run is refused."""
-    from rlplan.files.writing import check_files, plain, write_text
+    from rlplan.files.decoding import encoded_as
+    from rlplan.files.writing import check_files, plain, write_bytes, write_text
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.configs.writing.exporting import exported
 
@@ -61,7 +62,9 @@ def command(
         found = _patched(patch, found, loaded)
     else:
         found = _reread(found, loaded, facts, out)
-    if out is not None:
+    if out is not None and patch is not None:
+        write_bytes(out, encoded_as(patch, found.text))
+    elif out is not None:
         write_text(out, found.text)
     if as_json:
         echo_json(plain(found))

@@ -337,6 +337,22 @@ def _of_dispatchers(job: Job) -> Iterator[str]:
                 yield f"the {role}'s tokens go to experts by {other}: {named} does not run over {group.network}"
 
 
+def _of_usual_dispatchers(plan: Plan, facts: Facts) -> Iterator[str]:
+    """Yield which dispatcher takes the place of one that an engine uses where its job names none, over such a network."""
+    for name, layout in plan.tasks.items():
+        role = name.partition(".")[0]
+        if not layout.engine or layout.ep == 1 or plan.job.trainer(role).dispatcher is not None:
+            continue
+        usual = facts.engine(layout.engine).dispatcher
+        for group in plan.job.cluster:
+            other = DISPATCHERS.load(usual).instead.get(group.network or "")
+            if other is not None and group.nodes > 1:
+                yield (
+                    f"the {role}'s tokens go to experts by {other}: {usual}, which {layout.engine} takes, does not run "
+                    f"over {group.network}"
+                )
+
+
 def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
     for group in job.cluster:
         device = facts.device(group.gpu)
@@ -482,7 +498,9 @@ def forecast_of(
         overlap=figures.overlap,
         goodput=goodput_forecast(plan, seconds),
         warnings=warnings_of(plan, agenda, memory, figures.overlap),
-        assumptions=assumptions_of(plan.job, facts),
+        assumptions=tuple(
+            dict.fromkeys((*assumptions_of(plan.job, facts), *_of_usual_dispatchers(plan, facts)))
+        ),
         profile=facts.label,
         site=facts.calibration.label,
         loop_flops_per_second=facts.loop_flops_per_second,

@@ -20,7 +20,7 @@ from rlplan.models import (
     layer_kinds,
 )
 from rlplan.parts import experts
-from rlplan.plan import TaskPlan
+from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.simulator.costs.pricing import (
     _layer_launch,
@@ -31,8 +31,8 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.model import layer_activation_bytes, layer_operators, recomputed_operators
 from rlplan.simulator.placed import PlacedTask, Site
-from rlplan.simulator.timeline.assemble import assumptions_of
-from tests.simulator.cost_jobs import PPO, facts_of, job_of
+from rlplan.simulator.timeline.assemble import _of_usual_dispatchers, assumptions_of
+from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of
 
 MODEL = "qwen3-30b-a3b"
 TOKENS = 4096
@@ -218,6 +218,33 @@ def test_a_dispatcher_that_takes_the_place_of_another_is_named(network, nodes, d
     )
     words = "the actor's tokens go to experts by deepep-efa: deepep does not run over efa"
     assert (words in assumptions_of(job, facts_of(job))) == said
+
+
+@pytest.mark.parametrize(
+    ("engine", "ep", "named", "said"),
+    [
+        ("nemo-automodel", 16, None, True),
+        ("nemo-automodel", 1, None, False),
+        ("nemo-automodel", 16, "hybridep", False),  # what a job names is said of the job
+        ("megatron-core-2026", 16, None, False),
+    ],
+)
+def test_a_dispatcher_that_takes_the_place_of_an_engines_own_is_named(engine, ep, named, said):
+    job = job_of(model=MODEL)
+    job = replace(
+        job,
+        cluster=tuple(replace(each, network="efa") for each in job.cluster),
+        trainers=FrozenDict({"actor": TrainerOptions(dispatcher=named)}),
+    )
+    layout = TaskPlan(pool="p0", engine=engine, dp=16, ep=ep, zero=3)
+    plan = Plan(
+        job=job,
+        pools=(ResourcePool(name="p0", gpus=16, device=A100, roles=("actor",)),),
+        tasks=FrozenDict({"actor.update": layout}),
+        order=FrozenDict(),
+    )
+    words = "the actor's tokens go to experts by deepep-efa: deepep, which nemo-automodel takes, does not run over efa"
+    assert (words in tuple(_of_usual_dispatchers(plan, facts_of(job)))) == said
 
 
 def test_a_layer_over_efa_takes_what_posting_its_rows_takes():

@@ -10,6 +10,7 @@ from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, TaskPlan
 from rlplan.profiles.catalog import load_model
+from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import MemoryForecast
 from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_memory
@@ -155,3 +156,28 @@ def test_states_that_slime_pauses_have_gradients_among_them_and_the_actors_weigh
     assert found["actor gradients"] == pytest.approx(4 * own, rel=0.01)
     stepped = experts / 8 + rest / 4 / 2
     assert found["actor optimizer on the host"] == pytest.approx(16 * stepped, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    "framework", ["skyrl-fsdp", "roll-fsdp", "roll-megatron", "skyrl-megatron"]
+)
+def test_frameworks_of_an_actor_for_each_role_have_a_process_for_each(framework):
+    """Two processes of 11 GB and an engine's of 13.5; Ray ends what goes beyond 95 % of a node."""
+    roles = ("actor.generate", "actor.update", "reference.compute_log_prob")
+    found = host_of(framework, "qwen2.5-1.5b", zero=3, tasks=roles)
+    processes = {"trainers' processes": 22 * GIGA, "engines' processes": 13_500_000_000}
+    assert {name: found[name] for name in processes} == processes
+    read = {"skyrl-fsdp": 4, "roll-fsdp": 2}.get(framework, 0)
+    whole = num_parameters(load_model("qwen2.5-1.5b"))
+    assert (
+        found.get("models that are being loaded", 0) == 2 * read * whole
+    )  # tied: read by every rank
+
+
+@pytest.mark.parametrize("framework", ["areal", "prime-rl"])
+def test_frameworks_without_ray_may_fill_a_node(framework):
+    alone = host_of(framework, "qwen2.5-7b", zero=3, tasks=("actor.update",))
+    assert alone == {"trainers' processes": 11 * GIGA, "engines' processes": 0}
+    use = load_framework(framework).host
+    group = replace(JOB.cluster[0], host_memory_bytes=2**40)
+    assert host_capacity_bytes(replace(JOB, cluster=(group,)), A100, use) == 2**40 // 8

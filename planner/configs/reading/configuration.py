@@ -494,13 +494,12 @@ class _Script:
         """Return what a script would do, for its start of training."""
 
         def starts(command: Command) -> bool:
-            commands = self._all_of(Evaluated(commands=[command]))
-            if any(
-                start_of(self.sheet, each.words, self.taken_as, path.parent) for each in commands
-            ):
-                return True
-            others = (started_script, started_launcher)
-            return any(each(command.words, path.parent)[0] is not None for each in others)
+            return any(
+                start_of(self.sheet, each.words, self.taken_as, path.parent)
+                or started_script(each.words, path.parent)[0] is not None
+                or started_launcher(each.words, path.parent)[0] is not None
+                for each in self._all_of(Evaluated(commands=[command]))
+            )
 
         if path.suffix == PYTHON:
             return launched_as_script(path, arguments, environment, self.sheet.probes, starts)

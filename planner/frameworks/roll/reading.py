@@ -37,6 +37,7 @@ GRADIENTS: Final = 2
 BY_LOAD: Final = "load_balance"
 # How log-probabilities are made where entropies are learnt from beside.
 ENTROPY: Final = "entropy"
+WHOLE_ENTROPY: Final = "whole-entropy"
 USUAL_CLIP: Final = 0.2
 STEPWISE: Final = ("gigpo", "step_reinforce")
 MOST_TURNS: Final = ("max_steps", "max_actions_per_traj")
@@ -239,8 +240,8 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
     if trainer_of(settings, role) == PLAIN:
         return TrainerOptions()
     learns = role == "actor" and settings.number("entropy_weight") > 0
-    way = ENTROPY if learns and trainer_of(settings) != DEEPSPEED else None
-    return trainer_options(of_role(settings, role), way)
+    way = ENTROPY if trainer_of(settings) == MEGATRON else WHOLE_ENTROPY
+    return trainer_options(of_role(settings, role), way if learns else None)
 
 
 def _is_vllm(settings: Settings) -> bool:

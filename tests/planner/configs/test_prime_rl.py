@@ -9,7 +9,9 @@ from rlplan.errors import FileError
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.frameworks import DATA_PARTS
+from rlplan.profiles.sheets import load_framework
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
 from tests.planner.configs.test_keys_of_prime_rl import BASES, OPTIONS
@@ -141,6 +143,22 @@ def test_files_of_before_its_tags_have_their_gpus_and_rows(tmp_path):
     assert {pool.name: pool.gpus for pool in found.draft.pools} == {"train": 2, "rollout": 4}
     assert (found.job.workload.prompts, found.job.workload.samples_per_prompt) == (32, 16)
     assert (found.draft.tasks["actor.update"].token_budget, found.draft.staleness) == (6144, 3.0)
+    assert found.job.framework == "prime-rl-0.1"  # its head made no logits in parts yet
+
+
+def test_logits_were_whole_until_its_head_made_them_in_parts(whole):
+    """60ab908c7 has four tensors of logits in fp32 at a time, v0.2 three; v0.3 brought trainer/models/layers/lm_head.py."""
+
+    def way(version):
+        options = replace(OPTIONS, version=version)
+        return load_framework(imported("prime-rl", [whole], options).job.framework).logits.usual
+
+    assert {version: way(version) for version in ("0.1", "0.2", "0.3", "0.8.1")} == {
+        "0.1": "whole", "0.2": "whole-compiled", "0.3": None, "0.8.1": None,
+    }  # fmt: skip
+    memory = load_engine("prime-rl").memory
+    assert memory.logit_ways["whole"].logits_bytes(10, 100, trains=True) == 4 * 4 * 1000
+    assert memory.logit_ways["whole-compiled"].logits_bytes(10, 100, trains=True) == 3 * 4 * 1000
 
 
 def test_samples_are_packed_whole_where_no_file_says_up_to_what(tmp_path):

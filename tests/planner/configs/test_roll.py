@@ -12,6 +12,7 @@ from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported, settings_of
 from rlplan.planner.frameworks.roll.devices import placement_of
 from rlplan.planner.measured.logs import read_log
+from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.frameworks import DATA_PARTS
 from rlplan_cli.config_options import framework_of
 from tests.planner.configs.test_keys_of_roll import BASES, CONFIG, OPTIONS, G, R, T
@@ -275,3 +276,20 @@ def test_pools_of_workers_apart_have_all_of_the_devices(trains, generates, refer
 def test_entropies_are_made_where_they_are_learnt_from():
     assert roll("together").job.trainer("actor").logits is None
     assert roll("together", "entropy_loss_coef=0.01").job.trainer("actor").logits == "entropy"
+    apart = roll("FSDP", "entropy_loss_coef=0.01")
+    assert apart.job.trainer("actor").logits == "whole-entropy"
+
+
+@pytest.mark.parametrize("engine", ["fsdp2-hf-padded-to-limits", "deepspeed-hf-padded-to-limits"])
+def test_trainers_beside_megatron_make_whole_logits_in_fp32(engine):
+    """By roll/utils/functionals.py: 2 bytes of 16-bit logits beside log-softmax and two gradients of 4 each.
+
+    A pass holds the copy, softmax and product of an entropy; one that is learnt from keeps copy and softmax for its
+    gradient: 2 + 3 x 4 = 14 and 14 + 2 x 4 = 22 bytes a logit. Of 2 x 1,024 tokens of 151,936 entries:
+    """
+    ways = load_engine(engine).memory.logit_ways
+    tokens, entries = 2 * 1_024, 151_936
+    whole, learnt = ways["whole"], ways["whole-entropy"]
+    assert whole.logits_bytes(tokens, entries, trains=True) == 311_164_928 * 14
+    assert whole.logits_bytes(tokens, entries, trains=False) == 311_164_928 * 14
+    assert learnt.logits_bytes(tokens, entries, trains=True) == 311_164_928 * 22

@@ -363,3 +363,19 @@ def test_a_program_that_only_speaks_of_training_hides_no_script_that_starts_one(
     script.write_text("python3 convert.py\n")
     with pytest.raises(FileError, match="is not seen to start a training"):
         imported("verl", [str(script)], OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        'if [ "$(hostname)" = "$MASTER" ]; then\n  {}\nelse\n  sleep 5\nfi\n',
+        "if some_check; then\n  echo no\nelse\n  {}\nfi\n",
+        "for i in 0 1; do\n  if [ $i -eq $RANK ]; then {}; fi\ndone\n",
+    ],
+)
+@pytest.mark.parametrize("start", ["bash train.sh", 'bash -c "bash train.sh"'])
+def test_a_branch_that_starts_another_script_is_followed_in_quotes_too(tmp_path, around, start):
+    """What is asked is known to no one here; the branch that trains is the one that is meant."""
+    (tmp_path / "train.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
+    found = read(tmp_path, around.format(start))
+    assert value(found, "trainer.n_gpus_per_node") == 8

@@ -1,0 +1,32 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+    --pretrain openai/gpt-oss-20b \
+    --remote_rm_url reward.py \
+    --prompt_data train.jsonl \
+    --input_key prompt \
+    --prompt_max_len 512 \
+    --generate_max_len 256 \
+    --advantage_estimator group_norm \
+    --init_kl_coef 0 \
+    --aux_loss_coef 0.01 \
+    --rollout_batch_size 16 \
+    --train_batch_size 32 \
+    --n_samples_per_prompt 2 \
+    --micro_train_batch_size 1 \
+    --micro_rollout_batch_size 1 \
+    --actor_num_nodes 3 \
+    --actor_num_gpus_per_node 4 \
+    --ref_num_nodes 3 \
+    --ref_num_gpus_per_node 4 \
+    --vllm_sync_backend nccl \
+    --enforce_eager \
+    --zero_stage 3 \
+    --gradient_checkpointing \
+    --bf16 \
+    --packing_samples \
+    --vllm_num_engines 3 \
+    --vllm_tensor_parallel_size 4 \
+    --vllm_gpu_memory_utilization 0.4 \
+    --colocate_all_models \
+    --vllm_enable_sleep \
+    --deepspeed_enable_sleep \
+    --adam_offload

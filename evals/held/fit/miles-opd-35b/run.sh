@@ -1,0 +1,74 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --num-gpus-per-node 8 \
+    --colocate \
+    --spec miles_plugins.models.qwen3_5 get_qwen3_5_spec \
+    --disable-bias-linear \
+    --qk-layernorm \
+    --group-query-attention \
+    --num-attention-heads 16 \
+    --num-query-groups 2 \
+    --kv-channels 256 \
+    --num-layers 40 \
+    --hidden-size 2048 \
+    --ffn-hidden-size 512 \
+    --normalization RMSNorm \
+    --apply-layernorm-1p \
+    --position-embedding-type rope \
+    --norm-epsilon 1e-6 \
+    --rotary-percent 0.25 \
+    --swiglu \
+    --untie-embeddings-and-output-weights \
+    --vocab-size 248320 \
+    --rotary-base 10000000 \
+    --moe-ffn-hidden-size 512 \
+    --moe-shared-expert-intermediate-size 512 \
+    --moe-router-topk 8 \
+    --num-experts 256 \
+    --moe-grouped-gemm \
+    --attention-output-gate \
+    --moe-shared-expert-gate \
+    --mtp-num-layers 1 \
+    --hf-checkpoint Qwen/Qwen3.5-35B-A3B \
+    --ref-load Qwen3.5-35B-A3B_torch_dist \
+    --use-opd \
+    --opd-type megatron \
+    --opd-teacher-load teacher \
+    --opd-kl-coef 0.2 \
+    --prompt-data dapo_train.jsonl \
+    --num-rollout 12 \
+    --rollout-batch-size 32 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 24576 \
+    --num-steps-per-rollout 1 \
+    --over-sampling-batch-size 32 \
+    --global-batch-size 256 \
+    --balance-data \
+    --advantage-estimator grpo \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --use-tis \
+    --optimizer adam \
+    --lr 1e-5 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --tensor-model-parallel-size 2 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 2 \
+    --expert-model-parallel-size 8 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 16384 \
+    --log-probs-chunk-size 4096 \
+    --rollout-num-gpus-per-engine 8 \
+    --sglang-mem-fraction-static 0.8 \
+    --sglang-ep-size 8 \
+    --sglang-cuda-graph-bs 1 2 4 8 16 32 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-backend flash

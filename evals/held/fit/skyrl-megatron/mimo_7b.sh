@@ -1,0 +1,27 @@
+python3 -m examples.train.algorithms.dapo.main_dapo \
+    trainer.algorithm.advantage_estimator=grpo \
+    trainer.policy.model.path=XiaomiMiMo/MiMo-7B-RL \
+    trainer.placement.colocate_all=true \
+    trainer.strategy=megatron \
+    trainer.placement.policy_num_nodes=1 \
+    trainer.placement.policy_num_gpus_per_node=8 \
+    trainer.update_epochs_per_batch=1 \
+    generator.inference_engine.backend=vllm \
+    generator.inference_engine.weight_sync_backend=nccl \
+    trainer.policy.megatron_config.tensor_model_parallel_size=4 \
+    trainer.policy.megatron_config.pipeline_model_parallel_size=1 \
+    trainer.policy.megatron_config.context_parallel_size=1 \
+    trainer.policy.megatron_config.expert_model_parallel_size=1 \
+    trainer.remove_microbatch_padding=true \
+    trainer.algorithm.use_kl_loss=false \
+    trainer.train_batch_size=32 \
+    trainer.policy_mini_batch_size=32 \
+    trainer.micro_forward_batch_size_per_gpu=1 \
+    trainer.micro_train_batch_size_per_gpu=1 \
+    trainer.max_prompt_length=2048 \
+    generator.sampling_params.max_generate_length=8192 \
+    generator.n_samples_per_prompt=8 \
+    generator.inference_engine.num_engines=8 \
+    generator.inference_engine.tensor_parallel_size=1 \
+    generator.inference_engine.enforce_eager=true \
+    generator.inference_engine.gpu_memory_utilization=0.5

@@ -1,0 +1,45 @@
+python3 train.py \
+    --hf-checkpoint Qwen/Qwen3-4B \
+    --ref-load Qwen3-4B_torch_dist \
+    --num-layers 36 \
+    --hidden-size 2560 \
+    --ffn-hidden-size 9728 \
+    --num-attention-heads 32 \
+    --group-query-attention \
+    --num-query-groups 8 \
+    --kv-channels 128 \
+    --qk-layernorm \
+    --vocab-size 151936 \
+    --rotary-base 1000000 \
+    --swiglu \
+    --normalization RMSNorm \
+    --disable-bias-linear \
+    --prompt-data dapo-math-17k.jsonl \
+    --num-rollout 100 \
+    --rollout-batch-size 16 \
+    --n-samples-per-prompt 8 \
+    --num-steps-per-rollout 1 \
+    --global-batch-size 128 \
+    --rollout-max-response-len 8192 \
+    --balance-data \
+    --tensor-model-parallel-size 1 \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 8192 \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --optimizer adam \
+    --lr 1e-6 \
+    --actor-num-nodes 2 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --rollout-num-gpus-per-engine 1 \
+    --sglang-mem-fraction-static 0.8 \
+    --attention-backend flash

@@ -1,0 +1,14 @@
+NPROC_PER_NODE=4 swift rlhf \
+    --rlhf_type grpo \
+    --model Qwen/Qwen2.5-Omni-7B \
+    --tuner_type lora \
+    --lora_rank 8 \
+    --lora_alpha 32 \
+    --target_modules all-linear \
+    --torch_dtype bfloat16 \
+    --max_completion_length 2048 \
+    --per_device_train_batch_size 2 \
+    --gradient_accumulation_steps 1 \
+    --max_length 8192 \
+    --num_generations 8 \
+    --deepspeed zero2
