@@ -270,6 +270,37 @@ class LatentKernels:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SparseKernels:
+    """Say what an engine's kernels take for latent attention to the tokens that an index chose, layer by layer.
+
+    Of prompts these seconds stand in place of a roofline's; of decode steps they come on top of what is read.
+
+    Attributes:
+        query_seconds: Of each query of a prompt, however long that is: copies of queries and outputs.
+        index_query_seconds: Of each query of a prompt on a layer with an index of its own, beside: what is chosen, and where that lies.
+        head_seconds: Of each query of a prompt, for every head of a rank.
+        chosen_seconds: Of each query of a prompt and token that it attends to, for every block of heads.
+        block_heads: Heads that the kernel computes together; with fewer on a rank it takes as long.
+        index_seconds: Of each query of a prompt and token before it, for every head of the index.
+        whole_tokens: Prompts, with what they see, that attend to everything as latent attention does, if they are no longer; 0: none.
+        step_seconds: Of the index in a decode step.
+        sequence_seconds: Of each sequence of a decode step, beside what it reads.
+        serial_seconds: Of each token that a sequence attends to in a decode step, one after another: reading takes at least as long.
+    """
+
+    query_seconds: Positive
+    index_query_seconds: NonNegative
+    head_seconds: NonNegative = 0.0
+    chosen_seconds: Positive
+    block_heads: AtLeastOne
+    index_seconds: Positive
+    whole_tokens: NonNegativeInt = 0
+    step_seconds: NonNegative = 0.0
+    sequence_seconds: NonNegative = 0.0
+    serial_seconds: NonNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
     """Say what the steps of a generation engine take beside its operators.
 
@@ -298,6 +329,7 @@ class StepCosts:
         adapter_launch_seconds: Host time to launch a layer's kernels for adapters beside its own, where no graph holds them.
         cast_bytes: Bytes that a kernel of its own moves for each input value of a product with narrow weights; 0 for none.
         latent: What latent attention takes beside its products by a device's architecture; nothing on those not named.
+        sparse: What latent attention takes to chosen tokens by a device's architecture; a roofline's seconds on those not named.
         cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
             values; 0 takes the device's attention as it is.
         narrow_cache_rates: Bytes a second that decode attention with grouped heads reads at most where keys and values
@@ -319,6 +351,7 @@ class StepCosts:
     adapter_launch_seconds: NonNegative = 0.0
     cast_bytes: NonNegative = 0.0
     latent: FrozenDict[str, LatentKernels] = FrozenDict()
+    sparse: FrozenDict[str, SparseKernels] = FrozenDict()
     cache_read_efficiency: NonNegative = 0.0
     narrow_cache_rates: FrozenDict[str, FrozenDict[int, Positive]] = FrozenDict()
     narrow_cache_seconds: NonNegative = 0.0

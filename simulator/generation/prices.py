@@ -32,7 +32,7 @@ from rlplan.models import (
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from rlplan.probing import UNEVEN, ModelPass, PassName
 from rlplan.profiles.tables.remembered import remembered
-from rlplan.sheets import EngineSheet, LatentKernels
+from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
     Setting,
@@ -45,6 +45,7 @@ from rlplan.simulator.costs.pricing import (
     setting_of,
 )
 from rlplan.simulator.costs.towers import seconds_per_prompt_token
+from rlplan.simulator.generation.latent import LatentCosts
 from rlplan.simulator.generation.replica import run_seconds
 from rlplan.simulator.model import (
     NARROW_BYTES,
@@ -59,9 +60,6 @@ from rlplan.simulator.model import (
 )
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import held_by
-
-# The end of the names of all kinds of latent attention.
-LATENT_ATTENTION = "latent-attention"
 
 
 @dataclass(frozen=True, slots=True)
@@ -566,22 +564,17 @@ class EngineSteps:
         gap = Estimate(self.setting.kernels.layer_gap_seconds, 0.0, Source.FITTED)
         near = self._near
         layers = [
-            (near.layer(kind, tokens) + gap + self._beside_products(kind)) * n
+            (near.layer(kind, tokens) + gap + self.latent.beside_products(kind)) * n
             for kind, n in self.dense_layers
             if n
         ]
         num_bytes = tokens * self.model.handed_size * shard.value_bytes
         return total([*layers, near.embedding(tokens), self.setting.send(num_bytes)])
 
-    def _beside_products(self, kind: ModelArchitecture) -> Estimate:
-        """Return what kernels of latent attention take in a layer beside its products, norms and cache."""
-        return Estimate(self._latent(kind).layer_seconds, 0.0, Source.FITTED)
-
-    def _latent(self, kind: ModelArchitecture) -> LatentKernels:
-        if not kind.attention.endswith(LATENT_ATTENTION):
-            return LatentKernels()
-        architecture = self.setting.device.sheet.architecture
-        return self.engine.steps.latent.get(architecture, LatentKernels())
+    @cached_property
+    def latent(self) -> LatentCosts:
+        """Price kernels of latent attention."""
+        return LatentCosts(self.engine.steps, self.setting.device.sheet, self.setting.shard.tp)
 
     @cached_property
     def _near(self) -> "EngineSteps":
@@ -646,9 +639,9 @@ class EngineSteps:
         def reading(kind: ModelArchitecture) -> Estimate:
             num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
             fastest, quantised = self._narrow_cache(kind, value_bytes)
-            between = running * -(-kind.num_heads // tp) * self._latent(kind).head_bytes
-            moved = between / device.sheet.memory_bytes_per_second
-            return Estimate(num_bytes / min(rate, fastest) + quantised + moved, 0.0, Source.FITTED)
+            seconds = num_bytes / min(rate, fastest) + quantised
+            beside = self.latent.beside_reading(kind, running, cached, seconds)
+            return Estimate(seconds + beside, 0.0, Source.FITTED)
 
         def core(kind: ModelArchitecture) -> Estimate:
             # States are read and written whole for every sequence.
@@ -667,7 +660,12 @@ class EngineSteps:
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
-        return self._layers(lambda kind: self._attention(kind, count, tokens, seen))
+        return self._layers(
+            lambda kind: (
+                self.latent.prompts(kind, count, tokens, seen)
+                or self._attention(kind, count, tokens, seen)
+            )
+        )
 
     def _layers(self, cost: Callable[[ModelArchitecture], Estimate]) -> Estimate:
         """Return what attention takes in all layers of a stage, told what it does in one of each kind."""
