@@ -45,7 +45,7 @@ from rlplan.simulator.costs.pricing import (
     setting_of,
 )
 from rlplan.simulator.costs.towers import seconds_per_prompt_token
-from rlplan.simulator.generation.latent import LatentCosts
+from rlplan.simulator.generation.attention import LatentCosts, of_prompts
 from rlplan.simulator.generation.replica import run_seconds
 from rlplan.simulator.model import (
     NARROW_BYTES,
@@ -97,13 +97,11 @@ def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
     )
 
 
-# Operators are priced at these sizes, and between them on straight lines: steps are nearly affine
-# in each, and engines pad batches to sizes of this kind anyway.
+# Operators are priced at these sizes, and on straight lines between them: steps are nearly affine in each.
 EXACT_NODES = 8
 NODE_RATIO = 1.25
 
 MOST_ROWS = 4096  # that a grid remembers
-
 # Far more sequences or tokens than any step has.
 LARGEST_NODE = 1e12
 
@@ -505,8 +503,8 @@ class EngineSteps:
         notes: set[CostQuality] = set()
         stages, host = self.setting.pp, self.host_seconds(running)
         each = -(-running // stages)
-        launch = self.floor_seconds(each)
-        fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
+        launch, filled = self.floor_seconds(each), self.engine.steps.filled(each)
+        fixed = self.dense_grid(notes, filled) + self.head_grid(notes, filled)
         fewer, more, share = nodes(each)
         base, slope = self._line(notes, fewer, low, high)
         if share:
@@ -728,8 +726,12 @@ class EngineSteps:
         self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
     ) -> Estimate:
         sizes = (self.setting.shard.tp, max(1, sequences), max(1, tokens), cached)
-        setting = in_wide_format(self.setting)
+        setting = self._of_prompts if tokens > 1 else in_wide_format(self.setting)
         return price(setting, attention_core(kind, *sizes), part="embedding").total
+
+    @cached_property
+    def _of_prompts(self) -> Setting:
+        return of_prompts(self.setting, self.engine.steps)
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
         return total(self._prices(operators, setting or self.setting))

@@ -1,22 +1,34 @@
-"""What an engine's kernels of latent attention take: beside products, norms and cache, and where an index chooses tokens.
+"""What an engine's attention takes: of prompts, of latent attention beside products, and where an index chooses tokens.
 
 An index chooses what each query of a prompt attends to, so that queries share nothing: kernels gather for each of them,
 for blocks of heads together, of which a tensor-parallel rank may have fewer (`SparseKernels`).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlplan.estimate import Estimate, Source
 from rlplan.models import ModelArchitecture
 from rlplan.parts.grouped_attention import q_heads, seen_pairs
 from rlplan.parts.latent_attention import sizes_of
 from rlplan.sheets import DeviceSheet, LatentKernels, SparseKernels, StepCosts
+from rlplan.simulator.costs.pricing import Setting, in_wide_format
 
 # The end of the names of all kinds of latent attention.
 LATENT_ATTENTION = "latent-attention"
 # Those that attend to what an index chose: their own, or that of a layer before.
 INDEXED, HANDED_ON = "sparse-latent-attention", "shared-index-latent-attention"
 ALL_TOKENS = 10**12  # more than any sequence has
+
+
+def of_prompts(setting: Setting, steps: StepCosts) -> Setting:
+    """Return the setting in which an engine's attention of prompts runs."""
+    wide, own = in_wide_format(setting), steps.prompt_attention
+    rates = own.get(setting.device.sheet.architecture)
+    if rates is None:
+        return wide
+    half = rates.half_tokens
+    kernels = replace(wide.kernels, attention_rate=rates.rate, attention_half_tokens=half)
+    return replace(wide, kernels=kernels)
 
 
 @dataclass(frozen=True, slots=True)
