@@ -109,32 +109,6 @@ class SyncMethod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkSheet:
-    """Hold the constants of all-to-alls over one kind of network between nodes, where they were measured.
-
-    An all-to-all takes the bytes that leave the node over a rank's share of the network cards, plus a fixed time, plus
-    a time for each peer on another node.
-
-    Attributes:
-        exchange_efficiency: Share of the cards' rate that is reached by the bytes that leave a node.
-        exchange_seconds: Of an empty all-to-all.
-        peer_seconds: Added for each rank on another node.
-        exchange_spread: Relative, one sigma.
-        measured_on: Architectures of the GPUs on whose nodes that was measured; on others it is no fit.
-        sources: Origin of every figure.
-    """
-
-    name: str
-    title: str
-    measured_on: tuple[str, ...]
-    exchange_efficiency: Positive
-    exchange_seconds: NonNegative
-    peer_seconds: NonNegative
-    exchange_spread: Positive
-    sources: FrozenDict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSheet:
     """Hold a device's datasheet, SI inside; every field's origin stands in `sources`.
 
