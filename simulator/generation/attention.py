@@ -11,10 +11,8 @@ from rlplan.models import ModelArchitecture
 from rlplan.parts.grouped_attention import q_heads, seen_pairs
 from rlplan.parts.latent_attention import sizes_of
 from rlplan.sheets import DeviceSheet, LatentKernels, SparseKernels, StepCosts
-from rlplan.simulator.costs.pricing import Setting, in_wide_format
+from rlplan.simulator.costs.pricing import LATENT_ATTENTION, Setting, in_wide_format
 
-# The end of the names of all kinds of latent attention.
-LATENT_ATTENTION = "latent-attention"
 # Those that attend to what an index chose: their own, or that of a layer before.
 INDEXED, HANDED_ON = "sparse-latent-attention", "shared-index-latent-attention"
 ALL_TOKENS = 10**12  # more than any sequence has
