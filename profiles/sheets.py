@@ -20,11 +20,12 @@ from rlplan.files.kept_sheets import kept
 from rlplan.framework import FrameworkSheet
 from rlplan.job import Job, NodeGroup
 from rlplan.models import ModelArchitecture
+from rlplan.networks import NetworkSheet
 from rlplan.profiles import frameworks
 from rlplan.profiles.frameworks import DataPart, data_files
 from rlplan.rentals import RentalSheet
 from rlplan.results.measurement import LogSheet
-from rlplan.sheets import DeviceSheet, EngineSheet, NetworkSheet, TransitionSheet
+from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
 from rlplan.transfers import Transition, own_copy
 
 T = TypeVar("T")

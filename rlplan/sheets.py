@@ -109,32 +109,6 @@ class SyncMethod:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NetworkSheet:
-    """Hold the constants of all-to-alls over one kind of network between nodes, where they were measured.
-
-    An all-to-all takes the bytes that leave the node over a rank's share of the network cards, plus a fixed time, plus
-    a time for each peer on another node.
-
-    Attributes:
-        exchange_efficiency: Share of the cards' rate that is reached by the bytes that leave a node.
-        exchange_seconds: Of an empty all-to-all.
-        peer_seconds: Added for each rank on another node.
-        exchange_spread: Relative, one sigma.
-        measured_on: Architectures of the GPUs on whose nodes that was measured; on others it is no fit.
-        sources: Origin of every figure.
-    """
-
-    name: str
-    title: str
-    measured_on: tuple[str, ...]
-    exchange_efficiency: Positive
-    exchange_seconds: NonNegative
-    peer_seconds: NonNegative
-    exchange_spread: Positive
-    sources: FrozenDict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSheet:
     """Hold a device's datasheet, SI inside; every field's origin stands in `sources`.
 
@@ -147,8 +121,7 @@ class DeviceSheet:
         architecture: Family whose fitted efficiencies apply ("ampere", "hopper", "ada", "cpu").
         multiprocessors: Units that each work on one tile of an operation at a time.
         gpus_per_node: The usual node; the figures of a node below are of one with so many.
-        nvlink_domain_gpus: GPUs, of several nodes, that the intra-node link connects; None where it
-            ends at the node.
+        nvlink_domain_gpus: GPUs, of several nodes, that the intra-node link connects; None where it ends at the node.
         inter_node_gbps: Network of the usual node, all its cards together, one direction.
         cpu_cores: Host cores of the usual node.
         host_memory_bytes: Memory of the usual node's host.
@@ -229,8 +202,7 @@ class KernelRates:
         link_rate: Rate of a layer's exchanges inside a node over the device's; gradients and
             weights, which are larger, are exchanged at the device's.
         network_rate: Share that collectives across nodes reach of what the device's facts say.
-        gradient_wire_bytes: Bytes of a gradient value that data-parallel ranks exchange; 0 takes
-            those that it is accumulated in.
+        gradient_wire_bytes: Bytes of a gradient value that data-parallel ranks exchange; 0 takes those that it is accumulated in.
     """
 
     gemm_rate: Positive = 1.0
@@ -296,29 +268,69 @@ class AttentionTiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PromptAttention:
+    """Say how fast an engine's attention computes prompts.
+
+    Attributes:
+        rate: For the longest prompts, over the device's.
+        half_tokens: Tokens of a prompt at which half of it is reached.
+    """
+
+    rate: Positive
+    half_tokens: NonNegative
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseKernels:
+    """Say what kernels of latent attention to chosen tokens take in a layer: all of prompts, of decode steps beside reading.
+
+    Attributes:
+        query_seconds: Of each query of a prompt, however long that is: copies of queries and outputs.
+        index_query_seconds: Of each query of a prompt on a layer with an index of its own, beside: what is chosen, and where that lies.
+        head_seconds: Of each query of a prompt, for every head of a rank.
+        chosen_seconds: Of each query of a prompt and token that it attends to, for every block of heads.
+        block_heads: Heads that the kernel computes together; with fewer on a rank it takes as long.
+        index_seconds: Of each query of a prompt and token before it, for every head of the index.
+        whole_tokens: Prompts, with what they see, that attend to everything as latent attention does, if they are no longer; 0: none.
+        step_seconds: Of the index in a decode step.
+        sequence_seconds: Of each sequence of a decode step, beside what it reads.
+        serial_seconds: Of each token that a sequence attends to in a decode step, one after another: reading takes at least as long.
+    """
+
+    query_seconds: Positive
+    index_query_seconds: NonNegative
+    head_seconds: NonNegative = 0.0
+    chosen_seconds: Positive
+    block_heads: AtLeastOne
+    index_seconds: Positive
+    whole_tokens: NonNegativeInt = 0
+    step_seconds: NonNegative = 0.0
+    sequence_seconds: NonNegative = 0.0
+    serial_seconds: NonNegative = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCosts:
     """Say what the steps of a generation engine take beside its operators.
 
     Attributes:
         seconds_per_sequence: Host time for every running sequence, beside `step_seconds`.
-        worker_seconds: Host time of passing a step on to the other processes of a replica that
-            spans several GPUs.
+        worker_seconds: Host time of passing a step on to the other processes of a replica that spans several GPUs.
         dispatch_seconds: Part of `step_seconds` in which the host dispatches operations one by one, beside a graph; it alone
             grows with a device's `host_factor`, since the rest is Python. None: all of it, and `worker_seconds`.
         host_spread: Relative spread (one sigma) of what the device waits for the host, beside `forecast_spread` of all:
             hosts and their versions of software differ.
-        host_overlap: Whether the host prepares a step while the device computes the one before, so
-            that a step takes the longer of both.
+        host_overlap: Whether the host prepares a step while the device computes the one before, so that a step takes the longer of both.
         overlap_gpus: Most GPUs of a replica whose steps are prepared so; 0 is any number.
         all_reduce_seconds: Time of a tensor-parallel all-reduce, or of an exchange between experts, of next
             to no bytes by the engine's own kernel; 0 takes the device's collectives as they are.
+        captured_batches: Sequences of the graphs of steps that only decode, to the next of which a step is filled up; none: to its own.
         captured_tokens: Most tokens of a step for which CUDA graphs were captured; larger ones are launched
             layer by layer. 0 is no limit.
         prompt_launch_seconds: Host time of a layer with experts in a step with prompts, where graphs hold steps that only
             decode: its kernels are launched however few tokens it has; other layers have `layer_launch_seconds`. 0: such steps are
             as others.
-        sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every
-            entry of the vocabulary and sequence, beside a softmax.
+        sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
         adapter_launch_seconds: Host time to launch a layer's kernels for adapters beside its own, where no graph holds them.
@@ -327,10 +339,11 @@ class StepCosts:
             token, whatever their rank; 0 where all tokens of an adapter are computed together.
         cast_bytes: Bytes that a kernel of its own moves for each input value of a product with narrow weights; 0 for none.
         latent: What latent attention takes beside its products by a device's architecture; nothing on those not named.
+        prompt_attention: How fast attention computes prompts by a device's architecture; as the device's on those not named.
+        sparse: What latent attention takes to chosen tokens by a device's architecture; a roofline's seconds on those not named.
         tiles: How decode attention with grouped heads computes queries, by a device's architecture; on those not named, reading its
             cache is all that counts.
-        cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and
-            values; 0 takes the device's attention as it is.
+        cache_read_efficiency: Share of the memory's rate at which decode attention reads keys and values; 0 takes the device's attention as it is.
         narrow_cache_rates: Bytes a second that decode attention with grouped heads reads at most where keys and values
             have 8 bits, by a device's architecture and the size of a head; others are read as fast as 16 bits.
         narrow_cache_seconds: Time in each layer of a step of kernels that quantise what such a cache is read by and holds.
@@ -343,6 +356,7 @@ class StepCosts:
     host_overlap: bool = False
     overlap_gpus: NonNegativeInt = 0
     all_reduce_seconds: NonNegative = 0.0
+    captured_batches: tuple[int, ...] = ()
     captured_tokens: NonNegativeInt = 0
     prompt_launch_seconds: NonNegative = 0.0
     sampling_bytes: NonNegative = 0.0
@@ -352,10 +366,16 @@ class StepCosts:
     adapter_token_seconds: NonNegative = 0.0
     cast_bytes: NonNegative = 0.0
     latent: FrozenDict[str, LatentKernels] = FrozenDict()
+    prompt_attention: FrozenDict[str, PromptAttention] = FrozenDict()
+    sparse: FrozenDict[str, SparseKernels] = FrozenDict()
     cache_read_efficiency: NonNegative = 0.0
     tiles: FrozenDict[str, AttentionTiles] = FrozenDict()
     narrow_cache_rates: FrozenDict[str, FrozenDict[int, Positive]] = FrozenDict()
     narrow_cache_seconds: NonNegative = 0.0
+
+    def filled(self, sequences: int) -> int:
+        """Return the sequences for which a step that only decodes computes: those of the next graph that was captured."""
+        return next((size for size in self.captured_batches if size >= sequences), sequences)
 
     def narrow_cache_rate(self, architecture: str, head_size: int) -> float:
         """Return the bytes a second that a cache in 8 bits is read at, at most: of the nearest size of a head."""
@@ -588,8 +608,7 @@ class EngineSheet:
             ranks hand round, beside the rest of the layer; where `layer_launch_seconds` is told, and heads are not shared.
         expert_python_seconds: Part of that which is Python, as long on every host and in every format; only the rest grows
             with a device's `host_factor`.
-        launches_hide: Whether the host launches on while ranks exchange, so that waiting for it
-            and exchanging overlap.
+        launches_hide: Whether the host launches on while ranks exchange, so that waiting for it and exchanging overlap.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
             longest of their micro-batch, the longest prompt and response of the global batch, or the longest

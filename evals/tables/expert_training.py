@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from math import gcd
 
+from rlplan.dispatchers import DEFAULT_DISPATCHER
 from rlplan.errors import UnknownNameError
 from rlplan.evals.settings.pretraining import Iteration, Pretraining, training_row
 from rlplan.evals.settings.training_recipes import (
@@ -31,6 +32,8 @@ VERSION = re.compile(r"\b(2\d\.\d\d)\b")
 FITTED_ON = "qwen3-30b-a3b"
 # A row of another model, by which a layer of experts is launched (profiles/engines/megatron-core-2025.yaml).
 FITTED_ROW = "zoo_qwen3-235b_tp4_ep8"
+# Rows by which NCCL's all-to-alls over EFA are timed within steps (profiles/networks/efa.yaml).
+FITTED_EXCHANGE = "aws_b300_qwen3-235b_"
 # Rows by which each dispatcher over EFA posts rows (rlplan/dispatchers/uccl.py and deepep_efa.py).
 FITTED_DISPATCH = "_64_ep16_mb4_"
 BLIND = ("automodel", "aws")
@@ -67,7 +70,10 @@ def iteration_of(record: Record) -> Iteration:
     fitted = model.name == FITTED_ON and not any(word in software for word in BLIND)
     told = record.get("id") or ""
     posted = _named_dispatcher(software) in POSTED and FITTED_DISPATCH in told
-    fitted |= told == FITTED_ROW or posted
+    exchanged = (
+        told.startswith(FITTED_EXCHANGE) and _named_dispatcher(software) == DEFAULT_DISPATCHER
+    )
+    fitted |= told == FITTED_ROW or posted or exchanged
     return Iteration(run=run, seconds=seconds, kind=kind, label=label, note=note, fitted=fitted)
 
 

@@ -31,7 +31,8 @@ from rlplan.profiles.analytic.ordered import distinct
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.episodes import Episode, EpisodeShare
-from rlplan.simulator.generation.prices import NODES, EngineSteps
+from rlplan.simulator.generation.nodes import NODES
+from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.replica import blocks_of
 from rlplan.simulator.generation.shares import longest_episodes
 from rlplan.simulator.placed import Flags, Floats, Ints
@@ -356,8 +357,10 @@ class ConcaveBound:
 
 Line = tuple[float, float]  # seconds at no tokens, seconds for each
 
-# Where the rate of reading the cache is probed; it is the same everywhere.
+# Where the rate of reading the cache is probed; it is the same everywhere, but for attention to chosen tokens.
 PROBED_SEQUENCES, PROBED_TOKENS = 64, 1024
+MANY_SEQUENCES, FAR_TOKENS = 4096, 2**20
+ROUNDING = 1e-6
 
 
 class BoundedSettings(NamedTuple):
@@ -452,17 +455,25 @@ def _steeper(steps: EngineSteps, load: Load, line: Line, lines: tuple[Line, ...]
 
 @lru_cache(maxsize=4096)
 def _cache_seconds(steps: EngineSteps) -> float:
-    """Return the seconds of reading one cached token in all layers of a stage, 0 if it varies.
+    """Return the least seconds of reading one cached token in all layers of a stage, 0 if it varies.
 
-    Engines whose cache is read at a share of the memory's rate read it in proportion to its tokens.
+    Engines whose cache is read at a share of the memory's rate read it in proportion to its tokens, but what an index chooses.
     """
     if not steps.engine.steps.cache_read_efficiency:
         return 0.0
-    # From the widest window on, only layers that see everything read more.
+    # From the widest window on, only layers that see everything read more; attention to chosen tokens reads least
+    # of a token far behind those, where many sequences hide what else a step waits for.
     first = max(kind.window or 0 for kind in layer_kinds(steps.model).models)
-    most = steps.decode_attention(PROBED_SEQUENCES, first + PROBED_TOKENS).seconds
-    least = steps.decode_attention(PROBED_SEQUENCES, first).seconds
-    return (most - least) / (PROBED_SEQUENCES * PROBED_TOKENS)
+    near = _read_seconds(steps, PROBED_SEQUENCES, first)
+    far = _read_seconds(steps, MANY_SEQUENCES, FAR_TOKENS)
+    return far if far < near * (1 - ROUNDING) else near
+
+
+def _read_seconds(steps: EngineSteps, sequences: int, first: int) -> float:
+    """Return the seconds of reading one token of a sequence more from a number of tokens on."""
+    most = steps.decode_attention(sequences, first + PROBED_TOKENS).seconds
+    least = steps.decode_attention(sequences, first).seconds
+    return (most - least) / (sequences * PROBED_TOKENS)
 
 
 @lru_cache(maxsize=16384)

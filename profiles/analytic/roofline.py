@@ -12,6 +12,7 @@ from typing import Final, Literal
 from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.models import OF_PRODUCTS, PRECISIONS, Attention, CollectiveKind, Precision
+from rlplan.networks import NetworkSheet
 from rlplan.profiles.analytic.efficiencies import Constant, Efficiencies, load_efficiencies
 from rlplan.profiles.kernels.kernel_time import (
     GemmTime,
@@ -22,7 +23,7 @@ from rlplan.profiles.kernels.kernel_time import (
     RowTime,
     load_kernels,
 )
-from rlplan.sheets import DeviceSheet, NetworkSheet
+from rlplan.sheets import DeviceSheet
 
 CopyDirection = Literal["host_to_device", "device_to_host", "device_to_device"]
 
@@ -230,12 +231,19 @@ class Roofline:
     ) -> Estimate:
         """Estimate an all-to-all over a network whose all-to-alls were measured, links inside nodes hidden behind it.
 
-        On nodes of GPUs of another architecture than those measured it is no fit, and as uncertain as any collective.
+        On nodes of GPUs of another architecture than those measured it is no fit, and as uncertain as any collective, unless it
+        was found within steps.
         """
         inside = math.ceil(ranks / math.ceil(ranks / ranks_per_node))
         leaving = num_bytes * (ranks - inside) / ranks
-        seconds = leaving / (inter_node_bytes_per_second * network.exchange_efficiency)
+        own = network.within_steps.get(self.sheet.name)
+        share = own.efficiency if own is not None else network.exchange_efficiency
+        seconds = leaving / (inter_node_bytes_per_second * share)
+        if own is not None:
+            seconds *= 1 + own.node_slowing * (math.ceil(ranks / ranks_per_node) - 2)
         seconds += network.exchange_seconds + network.peer_seconds * (ranks - inside)
+        if own is not None:
+            return Estimate(seconds, seconds * own.spread, Source.FITTED)
         if self.sheet.architecture in network.measured_on:
             return Estimate(seconds, seconds * network.exchange_spread, Source.FITTED)
         spread = max(network.exchange_spread, self.shares.collective_spread.value)

@@ -36,6 +36,11 @@ def details_of(model: ModelArchitecture) -> ExpertDetails:
     return model.expert_details or NO_DETAILS
 
 
+def has_shared(model: ModelArchitecture) -> bool:
+    """Tell whether a network that every token passes lies beside the experts."""
+    return details_of(model).shared_ffn_size > 0
+
+
 def input_size(model: ModelArchitecture) -> int:
     """Return the width of what an expert is given."""
     return details_of(model).latent_size or model.hidden_size

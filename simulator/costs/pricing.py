@@ -34,6 +34,7 @@ from rlplan.models import (
     quantises_inputs,
 )
 from rlplan.parts import expert_parameters
+from rlplan.parts.experts import has_shared
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -54,18 +55,18 @@ from rlplan.simulator.model import (
 )
 from rlplan.simulator.placed import Ints, PlacedTask, Site
 
-# Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit
-# masks: forward reads and writes the softmax's row, reads and writes the dropout's and its mask (9);
-# backward reads and writes the dropout's gradient and mask, and reads two and writes one for the
-# softmax (11).
+# Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit masks: forward reads and writes
+# the softmax's row, reads and writes the dropout's and its mask (9); backward reads and writes the dropout's gradient and mask,
+# and reads two and writes one for the softmax (11).
 BACKWARD_SCORE_SHARE = 11 / 9
 
-# Score matrices of one block of Megatron's fused softmax kernel for rows of more than 128 values
-# (megatron/fused_kernels, get_batch_per_block): it takes whole blocks only.
+# Score matrices of a block of Megatron's fused softmax kernel for rows of more than 128 values (get_batch_per_block): whole blocks only.
 SOFTMAX_MATRICES = 4
 
-# Of what goes beside an exchange of rows: next to nothing.
-MESSAGE_BYTES = 1
+# Launches of latent attention over those of grouped: five products and two norms where that has two (Megatron-Core, MLA).
+LATENT_LAUNCHES, LATENT_ATTENTION = 2, "latent-attention"
+
+MESSAGE_BYTES = 1  # of what goes beside an exchange of rows: next to nothing
 
 # Relative spread of exchanges by a dispatcher's own kernels: calls of HybridEP take 1.2 to 1.4 times their kernels.
 DISPATCH_SPREAD = 0.2
@@ -385,8 +386,7 @@ def setting_on(
     It leaves out what decides no operator's time (the pool's size, dp), so that layouts share
     what is remembered of their layers.
     """
-    per_node = site.gpus_per_node
-    outermost = engine.stages_outermost and layout.pp > 1
+    outermost, per_node = engine.stages_outermost and layout.pp > 1, site.gpus_per_node
     gpus = 2 * per_node if outermost and site.spans_nodes else per_node
     narrow, host_times = quantises_inputs(precision), device.sheet.host_times
     slower = engine.narrow_launch_factor * host_times if narrow else host_times
@@ -527,13 +527,13 @@ def _launching_seconds(
 def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:
     """Return its host's seconds to launch the forward pass of a layer of a kind, but for what graphs capture.
 
-    Each of its two parts takes half of a layer without experts; a layer of one part has no other.
+    Each of its two parts takes half of a layer without experts, as does a network beside experts; latent attention takes a whole.
     """
     if WHOLE_STEP in setting.graphs:
         return 0.0
     half = setting.layer_launch_seconds / 2
     mixes, behind = model.attention, model.feed_forward_part
-    mixing = 0.0 if mixes == NO_PART else half
+    mixing = half * (LATENT_LAUNCHES if mixes.endswith(LATENT_ATTENTION) else mixes != NO_PART)
     if mixes == GROUPED_ATTENTION and setting.shard.cp > 1:
         mixing += setting.context_launch_seconds * setting.shard.cp
     if ("mamba" if mixes == "state-space" else "attention") in setting.graphs:
@@ -542,7 +542,7 @@ def _layer_launch(setting: Setting, model: ModelArchitecture) -> float:
         return mixing
     if behind != "experts":
         return mixing if "mlp" in setting.graphs else mixing + half
-    experts = max(half, setting.expert_layer_launch_seconds - half)
+    experts = max(half, setting.expert_layer_launch_seconds - half) + half * has_shared(model)
     if "experts" in setting.graphs:
         return mixing
     return mixing + experts * (1 - setting.router_share * ("router" in setting.graphs))

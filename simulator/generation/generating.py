@@ -19,6 +19,7 @@ from rlplan.simulator.generation.episodes import (
     generate_episodes,
     one_turn_episodes,
 )
+from rlplan.simulator.generation.nodes import nodes, nodes_around, stretches
 from rlplan.simulator.generation.playing import generate, last_tokens_of_waves
 from rlplan.simulator.generation.prices import (
     CostQuality,
@@ -28,12 +29,9 @@ from rlplan.simulator.generation.prices import (
     SteppedInterval,
     engine_steps,
     measured_steps,
-    nodes,
-    nodes_around,
     noted,
     operator_steps,
     replica_setting_of,
-    stretches,
 )
 from rlplan.simulator.generation.replica import (
     Chunks,

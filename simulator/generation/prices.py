@@ -5,7 +5,7 @@ Nothing here decides which sequences are in a step.
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache, partial
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from rlplan.models import (
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from rlplan.probing import UNEVEN, ModelPass, PassName
 from rlplan.profiles.tables.remembered import remembered
-from rlplan.sheets import EngineSheet, LatentKernels
+from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
     Setting,
@@ -45,6 +45,8 @@ from rlplan.simulator.costs.pricing import (
     setting_of,
 )
 from rlplan.simulator.costs.towers import seconds_per_prompt_token
+from rlplan.simulator.generation.attention import LatentCosts, of_prompts
+from rlplan.simulator.generation.nodes import NODES, corners, nodes, stretches
 from rlplan.simulator.generation.replica import run_seconds
 from rlplan.simulator.model import (
     NARROW_BYTES,
@@ -59,8 +61,6 @@ from rlplan.simulator.model import (
 )
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import held_by
-
-LATENT_ATTENTION = "latent-attention"  # the end of the names of all its kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,65 +98,7 @@ def replica_setting_of(placed: PlacedTask) -> ReplicaSetting:
     )
 
 
-# Operators are priced at these sizes, and between them on straight lines: steps are nearly affine
-# in each, and engines pad batches to sizes of this kind anyway.
-EXACT_NODES = 8
-NODE_RATIO = 1.25
 MOST_ROWS = 4096  # that a grid remembers
-LARGEST_NODE = 1e12  # far more sequences or tokens than any step has
-
-
-def _all_nodes() -> list[int]:
-    found = list(range(EXACT_NODES))
-    power = 0
-    while found[-1] < LARGEST_NODE:
-        found.append(round(EXACT_NODES * NODE_RATIO**power))
-        power += 1
-    return found
-
-
-NODES = _all_nodes()
-
-
-def nodes(value: float) -> tuple[int, int, float]:
-    """Return the nodes around a value and how far it lies between them."""
-    place = bisect_right(NODES, value)
-    low = NODES[place - 1]
-    if value == low:
-        return low, low, 0.0
-    high = NODES[place]
-    return low, high, (value - low) / (high - low)
-
-
-def nodes_around(value: float) -> tuple[int, int]:
-    """Return the last node that is not above a value, and the next one."""
-    place = bisect_right(NODES, value)
-    return NODES[place - 1], NODES[place]
-
-
-def corners(at: Iterable[float]) -> list[tuple[tuple[int, ...], float]]:
-    """Return the nodes around a place, with what each of them counts on straight lines between them."""
-    found: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
-    for low, high, share in map(nodes, at):
-        beyond = [((*node, high), weight * share) for node, weight in found] if share else []
-        found = [((*node, low), weight * (1 - share)) for node, weight in found] + beyond
-    return found
-
-
-def stretches(first: float, steps: int) -> Iterator[tuple[float, int]]:
-    """Yield runs of steps at first, first + 1, ... that lie between two nodes each.
-
-    Costs on straight lines between nodes are the mean's, times the steps, in each.
-
-    Yields:
-        The mean of a run, and its number of steps.
-    """
-    while steps:
-        end = NODES[bisect_right(NODES, first)]
-        count = min(steps, math.floor(end - first) + 1)
-        yield first + (count - 1) / 2, count
-        first += count
-        steps -= count
 
 
 class CostQuality(NamedTuple):
@@ -501,8 +443,8 @@ class EngineSteps:
         notes: set[CostQuality] = set()
         stages, host = self.setting.pp, self.host_seconds(running)
         each = -(-running // stages)
-        launch = self.floor_seconds(each)
-        fixed = self.dense_grid(notes, each) + self.head_grid(notes, each)
+        launch, filled = self.floor_seconds(each), self.engine.steps.filled(each)
+        fixed = self.dense_grid(notes, filled) + self.head_grid(notes, filled)
         if self.setting.adapter is not None:
             layers = sum(count for _, count in self.stage_layers)
             fixed += layers * each * self.engine.steps.adapter_token_seconds
@@ -563,22 +505,17 @@ class EngineSteps:
         gap = Estimate(self.setting.kernels.layer_gap_seconds, 0.0, Source.FITTED)
         near = self._near
         layers = [
-            (near.layer(kind, tokens) + gap + self._beside_products(kind)) * n
+            (near.layer(kind, tokens) + gap + self.latent.beside_products(kind)) * n
             for kind, n in self.dense_layers
             if n
         ]
         num_bytes = tokens * self.model.handed_size * shard.value_bytes
         return total([*layers, near.embedding(tokens), self.setting.send(num_bytes)])
 
-    def _beside_products(self, kind: ModelArchitecture) -> Estimate:
-        """Return what kernels of latent attention take in a layer beside its products, norms and cache."""
-        return Estimate(self._latent(kind).layer_seconds, 0.0, Source.FITTED)
-
-    def _latent(self, kind: ModelArchitecture) -> LatentKernels:
-        if not kind.attention.endswith(LATENT_ATTENTION):
-            return LatentKernels()
-        architecture = self.setting.device.sheet.architecture
-        return self.engine.steps.latent.get(architecture, LatentKernels())
+    @cached_property
+    def latent(self) -> LatentCosts:
+        """Price kernels of latent attention."""
+        return LatentCosts(self.engine.steps, self.setting.device.sheet, self.setting.shard.tp)
 
     @cached_property
     def _near(self) -> "EngineSteps":
@@ -642,9 +579,9 @@ class EngineSteps:
         def reading(kind: ModelArchitecture) -> Estimate:
             num_bytes = running * read_bytes(kind, tp, value_bytes, cached)
             fastest, quantised = self._fastest_cache(kind, value_bytes)
-            between = running * -(-kind.num_heads // tp) * self._latent(kind).head_bytes
-            moved = between / device.sheet.memory_bytes_per_second
-            return Estimate(num_bytes / min(rate, fastest) + quantised + moved, 0.0, Source.FITTED)
+            seconds = num_bytes / min(rate, fastest) + quantised
+            beside = self.latent.beside_reading(kind, running, cached, seconds)
+            return Estimate(seconds + beside, 0.0, Source.FITTED)
 
         def core(kind: ModelArchitecture) -> Estimate:
             # States are read and written whole for every sequence.
@@ -665,7 +602,12 @@ class EngineSteps:
 
     def prefill_attention(self, count: int, seen: int, tokens: int) -> Estimate:
         """Return what all layers' attention takes for chunks of prompts."""
-        return self._layers(lambda kind: self._attention(kind, count, tokens, seen))
+        return self._layers(
+            lambda kind: (
+                self.latent.prompts(kind, count, tokens, seen)
+                or self._attention(kind, count, tokens, seen)
+            )
+        )
 
     def _layers(self, cost: Callable[[ModelArchitecture], Estimate]) -> Estimate:
         """Return what attention takes in all layers of a stage, told what it does in one of each kind."""
@@ -729,8 +671,12 @@ class EngineSteps:
         self, kind: ModelArchitecture, sequences: int, tokens: int, cached: int
     ) -> Estimate:
         sizes = (self.setting.shard.tp, max(1, sequences), max(1, tokens), cached)
-        setting = in_wide_format(self.setting)
+        setting = self._of_prompts if tokens > 1 else in_wide_format(self.setting)
         return price(setting, attention_core(kind, *sizes), part="embedding").total
+
+    @cached_property
+    def _of_prompts(self) -> Setting:
+        return of_prompts(self.setting, self.engine.steps)
 
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
         return total(self._prices(operators, setting or self.setting))

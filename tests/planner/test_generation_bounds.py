@@ -13,17 +13,20 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.exact.generation_bounds import (
     BoundedSettings,
     Contexts,
+    _cache_seconds,
     floors_under,
     least_seconds,
     load_of,
     steps_in_turn,
 )
-from rlplan.profiles.catalog import load_engine, load_model
-from rlplan.profiles.facts import load_facts
+from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.profiles.facts import DeviceFacts, load_facts
+from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.generating import steps_of
+from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
 from rlplan.simulator.generation.shares import longest_shares, waits
 from rlplan.simulator.memory.task_memory import least_kv_bytes, useful_kv_bytes
-from rlplan.simulator.placed import site_at
+from rlplan.simulator.placed import Site, site_at
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload import statistics_of
 from rlplan.workload import Lognormal, Uniform, Workload
@@ -159,3 +162,31 @@ def test_steps_give_many_sequences_tokens_as_often_as_contexts_say(responses, ru
     cache = np.array([float(max(map(sum, steps)) or 1)])
     assert (contexts.side_by_side(numbers) <= together + 1e-9).all()
     assert (contexts.in_cache(numbers, cache)[0] <= together + 1e-9).all()
+
+
+def decode_steps(model, engine):
+    sheet = load_engine(engine)
+    setting = setting_on(
+        TaskPlan(pool="", tp=8, engine=engine),
+        sheet,
+        DeviceFacts(load_device("h200")),
+        Site("h200", 8, 8, 5e10),
+        "bf16",
+        cache_value_bytes=2,
+    )
+    return engine_steps(ReplicaSetting(load_model(model), sheet, setting))
+
+
+@given(
+    model=st.sampled_from(
+        ["deepseek-v3.2", "glm-5.2", "minimax-m3", "deepseek-v3", "gpt-oss-120b"]
+    ),
+    engine=st.sampled_from(["vllm-0.15", "sglang-0.5"]),
+    running=st.integers(1, 2000),
+    cached=st.integers(1, 200_000),
+)
+def test_no_step_reads_its_cache_in_less_than_its_bound(model, engine, running, cached):
+    """An index chooses at most so many tokens: those of a long context read less each than those of a short one."""
+    steps = decode_steps(model, engine)
+    bound = _cache_seconds(steps) * running * cached
+    assert 0 < bound <= steps.decode_attention(running, cached).seconds * (1 + 1e-9)

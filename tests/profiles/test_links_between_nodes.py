@@ -77,6 +77,19 @@ def test_all_to_alls_over_efa_are_no_fit_on_gpus_on_whose_nodes_nothing_was_meas
     assert b200.spread_seconds >= fitted.spread_seconds
 
 
+def test_all_to_alls_within_steps_on_b300_slow_down_with_every_further_node():
+    two, four = (
+        device_facts("b300").collective(
+            "all_to_all", 1e8, ranks, **{**EFA, "inter_node_bytes_per_second": 100e9}
+        )
+        for ranks in (16, 32)
+    )
+    # Half of the bytes leave one of two nodes, three quarters one of four.
+    assert two.seconds == pytest.approx(5e7 / 52.5e9 + 2.26e-4 + 8 * 3.7e-6)
+    assert four.seconds == pytest.approx(7.5e7 / 52.5e9 * 1.324 + 2.26e-4 + 24 * 3.7e-6)
+    assert (four.source, four.spread_seconds) == (Source.FITTED, pytest.approx(0.3 * four.seconds))
+
+
 def h100():
     return device_facts("h100-80gb-sxm")
 

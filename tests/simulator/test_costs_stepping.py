@@ -22,7 +22,8 @@ from rlplan.simulator.generation.generating import (
     mixed_reading,
     steps_in,
 )
-from rlplan.simulator.generation.prices import CostQuality, Grid, engine_steps, nodes, worst_of
+from rlplan.simulator.generation.nodes import nodes
+from rlplan.simulator.generation.prices import CostQuality, Grid, engine_steps, worst_of
 from rlplan.simulator.generation.replica import Chunks
 from rlplan.simulator.placed import Site
 from rlplan.workload import Lognormal, sample_lengths

@@ -460,7 +460,23 @@ def test_a_layer_of_one_part_is_launched_as_one_part():
     }
     half = sheet.layer_launch_seconds / 2
     assert found["state-space", "none"] == found["grouped-attention", "none"] == half
-    assert found["none", "experts"] == pytest.approx(sheet.expert_layer_launch_seconds - half)
+    # Without attention, with a shared expert.
+    assert found["none", "experts"] == pytest.approx(sheet.expert_layer_launch_seconds)
+
+
+@pytest.mark.parametrize(
+    ("model", "halves"), [("qwen3-235b-a22b", 0), ("glm-4.5-air", 1), ("deepseek-v3", 2)]
+)
+def test_latent_attention_and_shared_experts_are_launched_beside_what_other_layers_have(
+    model, halves
+):
+    task = placed(by("all-to-all"), model=model, ep=8)
+    setting, sheet = setting_of(task), load_engine("megatron-core-2026")
+    kinds = layer_kinds(task.model).models
+    kind = next(each for each in kinds if each.feed_forward_part == "experts")
+    more = halves * sheet.layer_launch_seconds / 2
+    told = sheet.expert_layer_launch_seconds + more
+    assert _layer_launch(setting, kind) == pytest.approx(told)
 
 
 def test_passes_without_gradients_have_no_other_micro_batch_to_overlap_with_and_no_graphs():

@@ -11,6 +11,7 @@ from rlplan.models import Adapter, Gemm
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import DeviceFacts
+from rlplan.sheets import PromptAttention
 from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
 from rlplan.simulator.model import with_adapters, with_input_casts
@@ -66,3 +67,38 @@ def test_latent_attention_takes_its_kernels_in_every_layer_on_hopper():
     for steps in (steps_of("qwen3-8b"), steps_of(device=A100)):
         nothing = replace(steps.engine, steps=replace(steps.engine.steps, latent=FrozenDict()))
         assert steps.dense(64) == replace(steps, engine=nothing).dense(64)
+
+
+@given(count=st.integers(1, 10_000))
+def test_a_step_is_filled_up_to_the_next_graph_that_was_captured(count):
+    steps = load_engine("tensorrt-llm-1").steps
+    filled = steps.filled(count)
+    assert filled >= count
+    assert filled in steps.captured_batches or filled == count > 8192
+    assert not any(count <= size < filled for size in steps.captured_batches)
+    assert load_engine("vllm-0.15").steps.filled(count) == count
+
+
+def test_sequences_that_fill_up_a_step_take_products_but_read_nothing():
+    steps = steps_of("qwen3-8b", tp=1, captured_batches=(128, 256))
+    plain = replace(
+        steps, engine=replace(steps.engine, steps=replace(steps.engine.steps, captured_batches=()))
+    )
+    told, untold, full = (
+        each.stretch(count, 1024, 2048)[0]
+        for each, count in ((steps, 194), (plain, 194), (plain, 256))
+    )
+    assert told.fixed == full.fixed > untold.fixed
+    assert told.slope == untold.slope < full.slope
+
+
+def test_prompts_attend_at_half_the_longest_s_rate_where_an_engine_says_so():
+    rates = FrozenDict({"hopper": PromptAttention(rate=1.25, half_tokens=1000)})
+    told, untold = (
+        steps_of("qwen3-8b", tp=1, prompt_attention=each) for each in (rates, FrozenDict())
+    )
+    for length in (250, 1000, 4000):
+        # Half of 1,000 tokens before each query are as 1,000 more of its own, of which it sees half.
+        own = untold.prefill_attention(8, 500, length).seconds
+        assert told.prefill_attention(8, 0, length).seconds == pytest.approx(own / 1.25)
+    assert told.decode_attention(64, 1024) == untold.decode_attention(64, 1024)
