@@ -57,8 +57,8 @@ OF_WORK = (
     "kv_cache",
     "dynamic_sampling",
 )
-# Settings that limit how often groups are sampled again, and lengths.
-FILTER_ROUNDS = "filter_rounds"
+# Settings that say how groups are sampled again, in rounds or batches of so many prompts, and limit lengths.
+SAMPLING = frozenset({"filter_rounds", "filter_batches"})
 LIMITS = frozenset({"max_prompt", "max_input", "max_response", "max_total", "max_model_len"})
 # Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
 FOLDERS_ABOVE, MOST_FILES = 4, 2000
@@ -314,7 +314,9 @@ def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[
     if _limits(found.resolved) == _limits(plan.job):
         alike |= LIMITS
     if found.resolved.dynamic_sampling == plan.job.dynamic_sampling:
-        alike |= {FILTER_ROUNDS}
+        alike |= SAMPLING
+        if found.resolved.workload.over_provisioning == plan.job.workload.over_provisioning:
+            alike |= {"begun_prompts"}
     sheet = found.settings.sheet
     keys = {key for name in alike & sheet.settings.keys() for key in sheet.settings[name].keys}
     if losses_of(found.resolved) == losses_of(plan.job):
