@@ -119,6 +119,8 @@ class FrameworkSheet:
             job on several domains, every group that spans nodes uses the network.
         filters_first: Whether passes for log-probabilities and values, where groups are sampled again, wait for all that an
             update learns from and leave out the others; else what each round sampled goes through them.
+        samples_together: Whether groups that are sampled again begin beside those under way, as soon as one is left out; else
+            each round waits for all of the one before.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
         in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
             leaves it open.
@@ -163,6 +165,7 @@ class FrameworkSheet:
     pads_packs: bool = False
     keeps_domains: bool = True
     filters_first: bool = False
+    samples_together: bool = False
     streams_rewards: bool = False
     in_flight: InFlight = "drain"
     bounds_ages: bool = True

@@ -18,7 +18,13 @@ def sampling_of(job: Job, sheet: FrameworkSheet, place: JobPlace) -> DynamicSamp
     if sheet.runs and sampling is not None and sampling.filters_first:
         problem = "what each round samples goes through every pass"
         raise place.error("dynamic_sampling.filters_first", problem, value=True, allowed="false")
-    if not sheet.filters_first or not load_algorithm(job.algorithm).resamples:
+    if sheet.runs and sampling is not None and sampling.together:
+        problem = "each round waits for the one before"
+        raise place.error("dynamic_sampling.together", problem, value=True, allowed="false")
+    usual = {"filters_first": sheet.filters_first, "together": sheet.samples_together}
+    if not any(usual.values()) or not load_algorithm(job.algorithm).resamples:
         return sampling
-    sampling = sampling or DynamicSampling()
-    return sampling if sampling.filters_first is not None else replace(sampling, filters_first=True)
+    given = sampling or DynamicSampling()
+    return replace(
+        given, **{name: True for name, on in usual.items() if on and getattr(given, name) is None}
+    )

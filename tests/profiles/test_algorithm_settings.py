@@ -172,12 +172,16 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
 
     for name in ("verl", "easyr1", "nemo-rl-megatron-0.4", "nemo-rl-dtensor", "skyrl"):
         assert sampling(framework=name) == DynamicSampling(filters_first=True)
+    for name in ("slime", "miles"):
+        assert sampling(framework=name) == DynamicSampling(filters_first=True, together=True)
     told = {"expected_rounds": 3, "filters_first": False}
     found = sampling(framework="verl", dynamic_sampling=told)
     assert found == DynamicSampling(expected_rounds=3, filters_first=False)
     assert sampling() is None
     with pytest.raises(FileError, match=r"dynamic_sampling\.filters_first: what each round"):
         sampling(dynamic_sampling={"filters_first": True})
+    with pytest.raises(FileError, match=r"dynamic_sampling\.together: each round waits"):
+        sampling(dynamic_sampling={"together": True})
 
 
 def test_frozen_weights_stand_in_for_the_reference_that_they_are(tmp_path):

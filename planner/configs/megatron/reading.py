@@ -61,6 +61,9 @@ DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
 FULLY_ASYNC: Final = "fully_async"
+# Ends the names of filters that drop groups only where enough others are under way (filter_hub/dynamic_sampling_filters.py).
+WITHOUT_MORE: Final = "with_fallback"
+NO_FILTER: Final = "has no effect on a rollout that never stops, which calls no filter and begins prompts one by one"
 # Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
 PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
@@ -269,9 +272,16 @@ def _roles(settings: Settings) -> dict[Role, str]:
     return names
 
 
+def never_stops(settings: Settings) -> bool:
+    """Tell whether samples are generated without an end beside training: by slime's rollout for that, or miles' switch."""
+    if "fully_async" in settings.sheet.settings:
+        return is_async(settings) and settings.on("fully_async")
+    return is_async(settings) and FULLY_ASYNC in str(settings.value("rollout_function"))
+
+
 def filters(settings: Settings) -> bool:
-    """Tell whether groups are dropped by a function of their rewards."""
-    return settings.is_given("filters")
+    """Tell whether groups are dropped by a function of their rewards: rollouts that never stop call none."""
+    return settings.is_given("filters") and not never_stops(settings)
 
 
 def algorithm(settings: Settings) -> str:
@@ -284,14 +294,26 @@ def sampling_of(settings: Settings) -> DynamicSampling | None:
     """Return how groups are sampled again: until enough have passed, without a limit (rollout/sglang_rollout.py)."""
     if not filters(settings) or not load_algorithm(algorithm(settings)).resamples:
         return None
-    return DynamicSampling(max_rounds=NO_LIMIT)
+    usual = DynamicSampling(max_rounds=NO_LIMIT)
+    if not str(settings.value("filters")).endswith(WITHOUT_MORE):
+        return usual
+    prompts = max(1, settings.whole("prompts"))
+    begun = settings.optional_whole("begun_prompts") or prompts
+    return replace(usual, expected_rounds=min(usual.expected_rounds, max(1.0, begun / prompts)))
 
 
 def _begun(settings: Settings, work: Work, sampling: DynamicSampling | None) -> Work:
-    """Return the work with the prompts that are begun at once beyond those that are waited for."""
+    """Return the work with the prompts that are begun beyond those that are waited for.
+
+    rollout/sglang_rollout.py, generate_rollout_async: batches of `over_sampling_batch_size` are begun beside each other until
+    those that no filter has dropped so far are as many as a step learns from; what runs when enough have passed is cut off.
+    """
+    if never_stops(settings):
+        return work
     batch = settings.optional_whole("begun_prompts") or work.prompts
     waited = work.prompts * (sampling.expected_rounds if sampling else 1.0)
-    return replace(work, over_provisioning=max(1.0, batch / waited))
+    begun = batch * math.ceil(waited / batch)
+    return replace(work, over_provisioning=max(1.0, begun / waited))
 
 
 def is_async(settings: Settings) -> bool:
@@ -417,8 +439,10 @@ def _leaves(settings: Settings, what: str) -> bool:
 
 def _options(settings: Settings, ways: Ways, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states: all of them leave where the trainer is off-loaded."""
-    options = trainer_options(settings.of(ways.trainer, role))
-    options = replace(options, linear_attention=_linear_share(settings, ways))
+    own = settings.of(ways.trainer, role)
+    copied = role != "actor" or not own.on("without_host_copy")
+    share = _linear_share(settings, ways)
+    options = replace(trainer_options(own), linear_attention=share, host_copy=copied)
     return replace(options, offloads=None) if _train_leaves(settings, ways) else options
 
 
@@ -551,6 +575,9 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
         yield FOUR_BITS_NOTE
     if teaching.serves(settings):
         yield teaching.ASKED_LATE
+    for name in ("filters", "begun_prompts") if never_stops(settings) else ():
+        if settings.is_given(name):
+            yield f"{settings.key_of(name)} {NO_FILTER}"
     if not says_updates(settings):
         size = settings.of(MEGATRON, "actor").whole("micro_batch") * copies
         yield BATCH_NOTE.format(size)

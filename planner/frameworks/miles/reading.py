@@ -7,7 +7,7 @@ from typing import Any, Final
 from rlplan.job import USUAL_WEIGHT_SYNC, WeightSync
 from rlplan.models import Adapter
 from rlplan.planner.configs.megatron import teaching
-from rlplan.planner.configs.megatron.reading import Ways, endless, is_async, one_off, run_by
+from rlplan.planner.configs.megatron.reading import Ways, endless, never_stops, one_off, run_by
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
 from rlplan.planner.configs.sizes import adapter_of
@@ -63,7 +63,7 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
 
     So many samples are under way as a step learns from, or as a flag says; behind them wait those of a buffer.
     """
-    if not is_async(settings) or not settings.on("fully_async"):
+    if not never_stops(settings):
         return one_off(settings)
     batch = max(1, settings.whole("prompts") * settings.whole("samples"))
     under_way = settings.optional_whole("async_samples") or batch

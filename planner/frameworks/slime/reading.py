@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rlplan.planner.configs.megatron.reading import (
-    FULLY_ASYNC,
     Ways,
     endless,
     gpus_of,
-    is_async,
+    never_stops,
     one_off,
     run_by,
 )
@@ -96,7 +95,7 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
     whole groups wait that have ended (rollout/fully_async_rollout.py: output_queue); requests stay where new weights come,
     without their caches (update_weight_from_distributed.py: flush_cache).
     """
-    if not is_async(settings) or FULLY_ASYNC not in str(settings.value("rollout_function")):
+    if not never_stops(settings):
         return one_off(settings)
     _, gpus = gpus_of(settings)
     engines = max(1, gpus // max(1, settings.whole("rollout_tp")))

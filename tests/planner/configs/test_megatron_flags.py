@@ -305,6 +305,12 @@ def test_groups_that_are_filtered_are_sampled_again_of_those_that_are_begun():
     # Of 96 prompts that are begun 48 are waited for, since two groups of three are taken to differ in reward.
     assert found.job.workload.over_provisioning == 2.0
     assert found.job.dynamic_sampling.expected_rounds == 1.5
+    assert found.resolved.dynamic_sampling.together
+    assert found.resolved.dynamic_sampling.filters_first
+    # Batches of 40, or of 32 where nothing says it, are begun until 48 are waited for: two of either.
+    for begun, more in (("--over-sampling-batch-size 40", 80 / 48), ("", 64 / 48)):
+        other = read(f"{SHARED} --dynamic-sampling-filter-path a.b {begun}")
+        assert other.job.workload.over_provisioning == pytest.approx(more)
     compared = read(f"{SHARED} {flags} --use-kl-loss")
     assert compared.job.algorithm == "grpo"
     assert "dynamic-sampling-filter-path" in compared.keys.changes_work

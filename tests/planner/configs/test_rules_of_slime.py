@@ -47,6 +47,7 @@ BREAKS = {
     "more-are-begun-than-learnt-from": f"{SOUND} --over-sampling-batch-size 16",
     "one-penalty-is-on": f"{SOUND} --kl-coef 0.01 --kl-loss-coef 0.01",
     "references-are-loaded": without("ref-load"),
+    "weights-without-copies-are-one-model-s": f"{SOUND} --disable-weights-backuper",
     "advantages-are-normalised": SOUND.replace("estimator grpo", "estimator reinforce_plus_plus"),
     "ratios-are-corrected-once": f"{SOUND} --use-rollout-logprobs --use-tis",
     "teachers-are-told": f"{SOUND} --use-opd --opd-type megatron",
