@@ -429,8 +429,9 @@ def begun_of(job: Job, batches: float = 1.0) -> Workload:
 
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:
     """Return how often an iteration is expected to sample its prompts."""
-    sampling = job.dynamic_sampling or DynamicSampling()
-    return sampling.expected_rounds if algorithm.resamples else 1.0
+    usual = DynamicSampling() if algorithm.resamples else None
+    sampling = job.dynamic_sampling or usual
+    return 1.0 if sampling is None else sampling.expected_rounds
 
 
 def _batches(task: Task, rounds: Rounds, *, pretrains: bool) -> float:

@@ -44,7 +44,13 @@ from rlplan.planner.searchers.exact import Progress, lost_seconds
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.frameworks import framework_of_sheet
-from rlplan.profiles.sheets import canonical_name, left_to_framework, sheet_of
+from rlplan.profiles.jobs.sampling import sampling_left_to
+from rlplan.profiles.sheets import (
+    canonical_name,
+    left_to_framework,
+    load_framework,
+    sheet_of,
+)
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
@@ -454,6 +460,7 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
         engines=engines,
         weight_sync=USUAL_WEIGHT_SYNC,
         old_log_prob=None,
+        dynamic_sampling=sampling_left_to(load_framework(trainer.framework), job),
     )
     return resolve_job(other, Path(), file="job")
 

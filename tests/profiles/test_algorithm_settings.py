@@ -166,9 +166,9 @@ def test_a_job_says_nothing_of_settings_that_it_leaves_open(tmp_path):
 
 def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_path):
     def sampling(**more):
-        return resolved(
-            "dapo", tmp_path, work={**WORK, "samples_per_prompt": 2}, **more
-        ).dynamic_sampling
+        return resolved("dapo", tmp_path, work=work, **more).dynamic_sampling
+
+    work = {**WORK, "samples_per_prompt": 2}
 
     for name in ("verl", "easyr1", "nemo-rl-megatron-0.4", "nemo-rl-dtensor", "skyrl"):
         assert sampling(framework=name) == DynamicSampling(filters_first=True)
@@ -180,6 +180,17 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
     assert sampling() is None
     with pytest.raises(FileError, match=r"dynamic_sampling\.filters_first: what each round"):
         sampling(dynamic_sampling={"filters_first": True})
+    with pytest.raises(FileError, match=r"dynamic_sampling: grpo does not sample groups again"):
+        resolved("grpo", tmp_path, roles=["actor", "reference"], work=work, dynamic_sampling={})
+    found = resolved(
+        "grpo",
+        tmp_path,
+        roles=["actor", "reference"],
+        work=work,
+        framework="slime",
+        dynamic_sampling={},
+    )
+    assert found.dynamic_sampling == DynamicSampling(filters_first=True, together=True)
     with pytest.raises(FileError, match=r"dynamic_sampling\.together: each round waits"):
         sampling(dynamic_sampling={"together": True})
 

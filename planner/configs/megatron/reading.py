@@ -292,7 +292,7 @@ def algorithm(settings: Settings) -> str:
 
 def sampling_of(settings: Settings) -> DynamicSampling | None:
     """Return how groups are sampled again: until enough have passed, without a limit (rollout/sglang_rollout.py)."""
-    if not filters(settings) or not load_algorithm(algorithm(settings)).resamples:
+    if not filters(settings) or not load_algorithm(algorithm(settings)).groups:
         return None
     usual = DynamicSampling(max_rounds=NO_LIMIT)
     if not str(settings.value("filters")).endswith(WITHOUT_MORE):

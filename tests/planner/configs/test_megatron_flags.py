@@ -313,7 +313,12 @@ def test_groups_that_are_filtered_are_sampled_again_of_those_that_are_begun():
         assert other.job.workload.over_provisioning == pytest.approx(more)
     compared = read(f"{SHARED} {flags} --use-kl-loss")
     assert compared.job.algorithm == "grpo"
-    assert "dynamic-sampling-filter-path" in compared.keys.changes_work
+    assert compared.resolved.dynamic_sampling == found.resolved.dynamic_sampling
+    assert compared.job.workload.over_provisioning == 2.0
+    alone = read(
+        f"{SHARED} {flags} --advantage-estimator reinforce_plus_plus --normalize-advantages"
+    )
+    assert "dynamic-sampling-filter-path" in alone.keys.changes_work
 
 
 def test_attention_of_groups_and_experts_over_all_of_an_engine_s_ranks():

@@ -109,6 +109,16 @@ def test_rules_of_one_are_found_broken(framework, name):
     assert name in broken(framework, OWN[framework][name])
 
 
+def test_changed_bytes_went_by_other_words_before():
+    words = f"{APART} --update-weight-mode delta --update-weight-encoding deltas_zstd"
+    assert "files-carry-what-they-can" not in broken("slime", words)
+    disk = f"{words} --update-weight-transport disk"
+    assert "files-carry-what-they-can" in broken("slime", disk)
+    assert "files-carry-what-they-can" not in broken(
+        "slime", f"{disk} --update-weight-delta-dir /a"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "key", "allowed"),
     [
