@@ -181,11 +181,13 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
     with pytest.raises(FileError, match=r"dynamic_sampling\.filters_first: what each round"):
         sampling(dynamic_sampling={"filters_first": True})
     with pytest.raises(FileError, match=r"dynamic_sampling: grpo does not sample groups again"):
-        resolved("grpo", tmp_path, roles=["actor", "reference"], work=work, dynamic_sampling={})
+        resolved(
+            "grpo", tmp_path, roles=["actor", "reference", "reward"], work=work, dynamic_sampling={}
+        )
     found = resolved(
         "grpo",
         tmp_path,
-        roles=["actor", "reference"],
+        roles=["actor", "reference", "reward"],
         work=work,
         framework="slime",
         dynamic_sampling={},

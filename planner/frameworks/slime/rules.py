@@ -7,7 +7,6 @@ from rlplan.planner.configs.broken import Broken, Rule, unless
 from rlplan.planner.configs.megatron import rules
 from rlplan.planner.configs.reading.settings import Settings
 
-
 # Keys of May to June 2026 (0.2.4 and later): changed bytes went by NCCL too, and asked for no folder of a node.
 OF_SPRING: Final = ("update-weight-delta-dir", "update-weight-encoding")
 
