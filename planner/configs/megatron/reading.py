@@ -57,6 +57,7 @@ ASYNC: Final = "train_async.py"
 # Sequences that slime's client has under way at an engine at most (sglang_server_concurrency).
 CONCURRENCY: Final = 512
 GPUS_OF_A_NODE: Final = 8
+CRITIC_POOL: Final = "critic"
 DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
@@ -96,6 +97,7 @@ class Ways:
         critic_leaves: Whether a trainer with a critic leaves the GPUs whatever the flags say.
         one_pool: Whether colocate lets no engine have other GPUs than those that train, whatever the flags say.
         own_linear: What of linear attention each rank computes in the framework's own layers.
+        critic_gpus: That only a critic trains on, beside engines on GPUs of their own; 0 where it shares the actor's.
         mode: What a run's mode, staleness and responses under way are; nothing in synchronous training.
     """
 
@@ -106,6 +108,7 @@ class Ways:
     critic_leaves: bool = False
     one_pool: bool = False
     own_linear: LinearShare = "all"
+    critic_gpus: int = 0
     mode: Mapping[str, Any] | None = None
 
 
@@ -125,7 +128,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         _doubt_other_gpus(settings, train_gpus)
     _name_moves(settings, rollout_gpus)
     trained = tuple(role for role in models if not _is_served(settings, role))
-    pools, groups = _pools(settings, trained, train_gpus, rollout_gpus)
+    pools, groups = _pools(settings, trained, train_gpus, rollout_gpus, ways.critic_gpus)
     sizes = {role: _sizes(settings, ways, role, train_gpus) for role in models}
     work = _work(settings, sizes["actor"].dp)
     sampling = sampling_of(settings)
@@ -148,7 +151,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         groups=groups,
         least_node=gpus_of_a_node(settings) if _guesses_nodes(settings, rollout_gpus) else None,
         pools=pools,
-        generate=_generation(settings, pools[1] if rollout_gpus else pools[0]),
+        generate=_generation(settings, _generating(pools)),
         trainers=sizes,
         options={role: _options(settings, ways, role) for role in trained},
         loss=_loss(settings),
@@ -217,6 +220,16 @@ def _counted(settings: Settings) -> list[Gap]:
     return [gap for gap in gaps if gap.reason.endswith(OF_THE_RUN)]
 
 
+def critic_gpus_of(settings: Settings) -> int:
+    """Return the GPUs of a critic that has some of its own: as many as the actor's where nothing says it.
+
+    ray/placement_group.py of slime 0.2.4: behind the actor's, and before those of engines where these have their own.
+    """
+    nodes = settings.optional_whole("critic_nodes") or settings.whole("actor_nodes")
+    each = settings.optional_whole("critic_gpus_per_node") or gpus_of_a_node(settings)
+    return nodes * each
+
+
 def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
     """Return GPUs of a node, and nodes: pools of few GPUs stand together in one."""
     per_node, nodes = gpus_of_a_node(settings), settings.whole("actor_nodes")
@@ -230,13 +243,16 @@ def _is_served(settings: Settings, role: Role) -> bool:
 
 
 def _pools(
-    settings: Settings, trained: tuple[Role, ...], train: int, rollout: int
+    settings: Settings, trained: tuple[Role, ...], train: int, rollout: int, critic: int
 ) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
     """Return the pools, and the nodes of all; a teacher's server stands beside pools that are parts of a node."""
-    pools = [RunPool(name=TRAIN_POOL, gpus=train, roles=trained)]
+    beside = tuple(role for role in trained if role != "critic" or not critic)
+    pools = [RunPool(name=TRAIN_POOL, gpus=train, roles=beside)]
+    if critic:
+        pools.append(RunPool(name=CRITIC_POOL, gpus=critic, roles=("critic",)))
     if rollout:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout, roles=("actor",)))
-    per_node, nodes = _nodes(settings, train, rollout)
+    per_node, nodes = _nodes(settings, train + critic, rollout)
     if not teaching.serves(settings):
         return tuple(pools), ((per_node, nodes),)
     server = teaching.pool_of(settings)
@@ -245,6 +261,11 @@ def _pools(
     if nodes == 1 and together <= widest:
         return (*pools, server), ((together, 1),)
     return (*pools, server), ((per_node, nodes), nodes_of(server.gpus, per_node))
+
+
+def _generating(pools: tuple[RunPool, ...]) -> RunPool:
+    """Return the pool on which engines stand: their own, or that of training."""
+    return next((pool for pool in pools if pool.name == ROLLOUT_POOL), pools[0])
 
 
 def _guesses_nodes(settings: Settings, rollout: int) -> bool:
@@ -401,7 +422,12 @@ def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSize
     if _is_served(settings, role):
         return teaching.sizes_of(settings)
     own = settings.of(ways.trainer, role)
-    sizes = role_sizes(own, gpus, TRAIN_POOL)
+    apart = role == "critic" and ways.critic_gpus > 0
+    sizes = (
+        role_sizes(own, ways.critic_gpus, CRITIC_POOL)
+        if apart
+        else role_sizes(own, gpus, TRAIN_POOL)
+    )
     granularity = "full" if own.on("checkpoints") else own.value("granularity")
     recompute: Recompute = "none" if granularity is None else cast(Recompute, granularity)
     away = _train_leaves(settings, ways) or sizes.offload
@@ -422,7 +448,7 @@ def _has_experts(settings: Settings, sizes: TrainerSizes) -> bool:
 
 def _train_leaves(settings: Settings, ways: Ways) -> bool:
     """Tell whether the trainer's states leave the GPUs between uses: with a critic they do, if nothing keeps them."""
-    critic = settings.word("estimator") == PPO
+    critic = settings.word("estimator") == PPO and not ways.critic_gpus
     if settings.on("keeps_train"):
         return critic and ways.critic_leaves
     return critic or _leaves(settings, "train")

@@ -597,15 +597,6 @@ def test_flags_without_positions_write_no_model_of_an_unknown_name():
         read(f"{words} {sizes} --position-embedding-type none", "miles")
 
 
-def test_a_critic_on_gpus_of_its_own_is_doubtful_where_a_version_has_it():
-    old = read(f"{SHARED} --advantage-estimator ppo", version="0.2")
-    assert any("a critic on GPUs of its own" in each for each in old.doubts())
-    new = read(f"{SHARED} --advantage-estimator ppo --kl-loss-coef 0", version="0.3")
-    assert not list(new.doubts())
-    forked = read(f"{SHARED} --advantage-estimator ppo --critic-num-nodes 1", "miles")
-    assert any("critic-num-nodes=1" in each for each in forked.doubts())
-
-
 @pytest.mark.parametrize("written", ["([1]*4)", "[1,1]*2", "([1]+[1]*3)", "[1,1,1,1]"])
 def test_lists_of_layers_are_what_python_makes_of_them(written):
     words = f"{SHARED} --num-experts 8 --moe-router-topk 2"
