@@ -5,6 +5,7 @@ without that bounds the one with it: what is found then, with the parts of its w
 the gap from the best.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,7 +33,7 @@ from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_w
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.sizes import usual_running
-from rlplan.planner.configs.writing.export import family
+from rlplan.planner.configs.writing.export import GENERATE, family
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
@@ -574,6 +575,13 @@ class SetupSearch(NamedTuple):
             progress=self.progress,
         )
 
+    def is_told(self, plan: Plan) -> bool:
+        """Tell whether the framework's keys can say a plan."""
+        with suppress(UserError):
+            exported(plan, self.target, keeps_job=self.keeps_job)
+            return True
+        return False
+
 
 def _searched(asked: SetupSearch) -> BoundedPlans:
     """Return the plans of one way, none where none is found whose tasks have in common what they must.
@@ -587,10 +595,9 @@ def _searched(asked: SetupSearch) -> BoundedPlans:
     if not plans or plans[0] != free.plans[0]:
         repaired = _repaired(asked, way.pinned, free.plans[0].plan)
         plans = (*plans, *(each for result in repaired for each in result.plans))
-    if not plans or not _is_told(
-        min(plans, key=value).plan, asked.target, keeps_job=asked.keeps_job
-    ):
+    if not plans or not asked.is_told(min(plans, key=value).plan):
         plans = (*plans, *(each for field in AT_ONE for each in _at_one(asked, field)))
+        plans = (*plans, *_of_fewer_running(asked, plans))
     return BoundedPlans(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
 
@@ -614,14 +621,6 @@ def _groups(way: FrameworkSetup) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((field, names) for field in each.fields if len(names) > 1)
 
 
-def _is_told(plan: Plan, target: str, *, keeps_job: bool) -> bool:
-    """Tell whether a framework's keys can say a plan."""
-    with suppress(UserError):
-        exported(plan, target, keeps_job=keeps_job)
-        return True
-    return False
-
-
 def _at_one(asked: SetupSearch, field: str) -> Iterator[Candidate]:
     """Yield plans whose trainers all have 1 of a layout's field, as far as nothing is pinned of it."""
     way = asked.way
@@ -642,6 +641,27 @@ def _at_one(asked: SetupSearch, field: str) -> Iterator[Candidate]:
     else:
         for result in _repaired(asked, pinned, found.plans[0].plan):
             yield from result.plans
+
+
+def _of_fewer_running(asked: SetupSearch, plans: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Yield plans whose engines run fewer sequences at a time, as many as can be told where the age of samples follows from it."""
+    for each in plans:
+        if not each.plan.flow.is_endless or asked.is_told(each.plan):
+            continue
+        numbers = range(1, each.plan.tasks[GENERATE].max_running)
+        told = bisect_left(numbers, 1, key=lambda few: not asked.is_told(_running(each.plan, few)))
+        if told < 1:
+            continue
+        fewer = _running(each.plan, numbers[told - 1])
+        forecast = simulate(fewer, asked.facts)
+        if forecast.feasible and not violations(fewer, forecast, asked.specs):
+            yield replace(each, plan=fewer, forecast=forecast)
+
+
+def _running(plan: Plan, sequences: int) -> Plan:
+    """Return a plan whose engines run at most so many sequences at a time."""
+    layout = replace(plan.tasks[GENERATE], max_running=sequences)
+    return replace(plan, tasks=plan.tasks.with_item(GENERATE, layout))
 
 
 def _repaired(asked: SetupSearch, pinned: Pinned, plan: Plan) -> Iterator[SearchResult]:

@@ -229,7 +229,7 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
     layouts = tuple(
         f"{task}: {name} is {given}, and {wanted} in the plan"
         for task, layout in plan.tasks.items()
-        if task in own.tasks
+        if task in own.tasks and not plan.pool_of(task).is_host
         for (name, wanted), given in zip(
             _said_of(layout).items(), _said_of(own.tasks[task]).values(), strict=True
         )

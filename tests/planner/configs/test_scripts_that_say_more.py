@@ -1,5 +1,7 @@
 """Searches for scripts that say of a job what no export can: it stays theirs, and what is found is written into them."""
 
+from dataclasses import replace
+
 import pytest
 
 from rlplan.errors import FileError
@@ -8,6 +10,8 @@ from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.configs.writing.patching import patched
+from rlplan.planner.requests.pinned import NOTHING_PINNED
+from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.facts import load_facts
 
 FLAGS = """--actor-num-nodes 1 --actor-num-gpus-per-node 2 --colocate --rollout-batch-size 32 --n-samples-per-prompt 8
@@ -57,3 +61,32 @@ def test_batches_in_which_groups_are_sampled_again_stay_a_script_s(tmp_path):
     best = plans_of(found.resolved, load_facts, as_it_stands=own).plans[0].plan
     new = patched(script, "easyr1", best, exported(best, "easyr1", keeps_job=True).decided)
     assert "max_try_make_batch=6" in new.text
+
+
+ENDLESS = """python3 slime/train_async.py --actor-num-nodes 1 --actor-num-gpus-per-node 1 --rollout-num-gpus 1 --num-gpus-per-node 2
+    --hf-checkpoint Qwen/Qwen3-0.6B --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 2048
+    --global-batch-size 256 --use-dynamic-batch-size --max-tokens-per-gpu 9216 --num-rollout 10 --attention-dropout 0.0
+    --hidden-dropout 0.0 --rollout-function-path slime.rollout.fully_async_rollout.generate_rollout_fully_async"""
+
+
+def test_a_rollout_with_more_under_way_than_is_told_apart_is_written_as_it_stands(tmp_path):
+    """An engine runs 512 at a time, and as many groups of 8 wait: 18 steps of 256, of which an import takes 8."""
+    script, _, own = read("slime", tmp_path, ENDLESS)
+    assert (own.staleness, own.tasks["actor.generate"].max_running) == (8.0, 512)
+    written = exported(own, "slime", keeps_job=True)
+    assert written.decided["sglang-server-concurrency"] == 512
+    assert patched(script, "slime", own, written.decided).changes == ()
+    with pytest.raises(FileError, match="is no age of samples where 512 are under way"):
+        exported(replace(own, made_by="a search"), "slime", keeps_job=True)
+
+
+def test_engines_run_as_few_at_a_time_as_the_age_of_samples_allows(tmp_path):
+    """Two steps ahead are 512 samples: 56 that run on one engine, and as many groups of 8 behind them, are 504."""
+    _, found, own = read(
+        "slime", tmp_path, ENDLESS.replace("fully_async_rollout", "sglang_rollout")
+    )
+    asked = replace(NOTHING_PINNED, asked=AskedSchedules(modes=("async",), staleness=3.0))
+    best = plans_of(found.resolved, load_facts, pinned=asked).plans[0].plan
+    assert (best.mode, best.staleness) == ("async", 3.0)
+    assert best.tasks["actor.generate"].max_running == 56
+    assert exported(best, "slime").decided["sglang-server-concurrency"] == 56
