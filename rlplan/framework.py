@@ -18,7 +18,7 @@ from rlplan.plan import InFlight, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
-    """Hold host work during which GPUs wait, as a sum of four terms.
+    """Hold host work during which GPUs wait, as a sum of five terms.
 
     Attributes:
         seconds: Fixed, for any batch.
@@ -26,12 +26,15 @@ class HostTime:
         seconds_per_sequence: For every sequence of the global batch, of any length.
         seconds_per_padded_token: For every token of the global batch when all sequences are padded to the longest
             that the job allows.
+        seconds_per_sent_image_token: For every token of the images that the controller sends, as pixels: to each rank those of
+            all prompts that it has a sample of, where samples lie at ranks by chance.
     """
 
     seconds: NonNegative = 0.0
     seconds_per_token: NonNegative = 0.0
     seconds_per_sequence: NonNegative = 0.0
     seconds_per_padded_token: NonNegative = 0.0
+    seconds_per_sent_image_token: NonNegative = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ def test_a_rollout_with_more_under_way_than_is_told_apart_is_written_as_it_stand
 
 def test_engines_run_as_few_at_a_time_as_the_age_of_samples_allows(tmp_path):
     """Two steps ahead are 512 samples: 56 that run on one engine, and as many groups of 8 behind them, are 504."""
-    _, found, own = read(
+    _, found, _own = read(
         "slime", tmp_path, ENDLESS.replace("fully_async_rollout", "sglang_rollout")
     )
     asked = replace(NOTHING_PINNED, asked=AskedSchedules(modes=("async",), staleness=3.0))
