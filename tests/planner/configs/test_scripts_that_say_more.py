@@ -39,7 +39,10 @@ def read(framework, path, words, version=None):
     return script, found, own
 
 
-@pytest.mark.parametrize("framework", SCRIPTS)
+@pytest.mark.parametrize(
+    "framework",
+    ["slime", *(pytest.param(each, marks=pytest.mark.full) for each in ("miles", "easyr1"))],
+)
 def test_what_a_script_alone_says_of_its_job_hinders_no_search(framework, tmp_path):
     _, found, own = read(framework, tmp_path, SCRIPTS[framework], VERSIONS[framework])
     best = plans_of(found.resolved, load_facts, as_it_stands=own).plans[0].plan
@@ -49,6 +52,7 @@ def test_what_a_script_alone_says_of_its_job_hinders_no_search(framework, tmp_pa
         exported(best, framework)
 
 
+@pytest.mark.full
 def test_batches_in_which_groups_are_sampled_again_stay_a_script_s(tmp_path):
     """Of 16 prompts each at most six are generated: three times the 32 that a step learns from, which is no six batches."""
     words = SCRIPTS["easyr1"].replace(
@@ -80,6 +84,7 @@ def test_a_rollout_with_more_under_way_than_is_told_apart_is_written_as_it_stand
         exported(replace(own, made_by="a search"), "slime", keeps_job=True)
 
 
+@pytest.mark.full
 def test_engines_run_as_few_at_a_time_as_the_age_of_samples_allows(tmp_path):
     """Two steps ahead are 512 samples: 56 that run on one engine, and as many groups of 8 behind them, are 504."""
     _, found, _own = read(
@@ -90,3 +95,21 @@ def test_engines_run_as_few_at_a_time_as_the_age_of_samples_allows(tmp_path):
     assert (best.mode, best.staleness) == ("async", 3.0)
     assert best.tasks["actor.generate"].max_running == 56
     assert exported(best, "slime").decided["sglang-server-concurrency"] == 56
+
+
+@pytest.mark.full
+def test_a_script_whose_pool_is_shared_gets_pools_apart(tmp_path):
+    """A switch is left out, and what it stood for is said: nothing else tells how many GPUs generate then."""
+    words = SCRIPTS["slime"].replace("--num-rollout 10", "--num-rollout 10 --num-gpus-per-node 2")
+    script, found, _ = read("slime", tmp_path, words)
+    apart = replace(NOTHING_PINNED, asked=AskedSchedules(modes=("one-step-off",)))
+    best = plans_of(found.resolved, load_facts, target="slime", pinned=apart).plans[0].plan
+    best = replace(best, mode="sync", staleness=0.0)
+    assert len([pool for pool in best.pools if not pool.is_host]) == 2
+    new = patched(script, "slime", best, exported(best, "slime").decided)
+    said = {each.key: (each.before, each.after) for each in new.changes}
+    assert said["colocate"] == (True, None)
+    assert said["rollout-num-gpus"] == (None, 1)
+    assert said["actor-num-gpus-per-node"] == (2, 1)
+    assert "--colocate" not in new.text
+    assert "num-rollout" not in said
