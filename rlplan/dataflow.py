@@ -29,9 +29,10 @@ JUDGES: Final[frozenset[Role]] = frozenset({"rule", "reward", "cost"})
 
 
 class Rounds(NamedTuple):
-    """How often an iteration samples and judges responses, and how often others of its passes see a batch of them."""
+    """How often an iteration generates a batch, judges responses of one, and has others of its passes see one."""
 
-    sampled: float
+    generated: float
+    judged: float
     scored: float
 
 
@@ -412,13 +413,25 @@ def _taught(tasks: Iterable[Task]) -> Iterator[Task]:
 def _rounds(algorithm: Algorithm, job: Job) -> Rounds:
     sampled, sampling = expected_rounds(algorithm, job), job.dynamic_sampling
     first = sampling is not None and bool(sampling.filters_first)
-    return Rounds(sampled, 1.0 if first else sampled)
+    return Rounds(sampled / rounds_together(job), sampled, 1.0 if first else sampled)
+
+
+def rounds_together(job: Job) -> float:
+    """Return how many batches are generated at a time of those that an iteration samples its prompts from."""
+    sampling = job.dynamic_sampling
+    return sampling.expected_rounds if sampling is not None and sampling.together else 1.0
+
+
+def begun_of(job: Job, batches: float = 1.0) -> Workload:
+    """Return the work of all that a job begins for so many iterations, as if all of it went to its end."""
+    return begun_work(job.workload, batches * rounds_together(job))
 
 
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:
     """Return how often an iteration is expected to sample its prompts."""
-    sampling = job.dynamic_sampling or DynamicSampling()
-    return sampling.expected_rounds if algorithm.resamples else 1.0
+    usual = DynamicSampling() if algorithm.resamples else None
+    sampling = job.dynamic_sampling or usual
+    return 1.0 if sampling is None else sampling.expected_rounds
 
 
 def expected_calls(algorithm: Algorithm, job: Job) -> float:
@@ -444,9 +457,10 @@ def in_calls(task: Task, job: Job) -> tuple[Task, Job]:
 
 def _batches(task: Task, rounds: Rounds, *, pretrains: bool) -> float:
     """Return how many global batches pass through a task of a job in an iteration."""
+    if task.generates:
+        return task.batches * rounds.generated
     if not task.trains:
-        samples = task.generates or task.role in JUDGES
-        return task.batches * (rounds.sampled if samples else rounds.scored)
+        return task.batches * (rounds.judged if task.role in JUDGES else rounds.scored)
     if "pretrain" in task.inputs and pretrains:
         return task.batches + 1
     return task.batches

@@ -18,7 +18,7 @@ from rlplan.plan import InFlight, Recompute
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTime:
-    """Hold host work during which GPUs wait, as a sum of four terms.
+    """Hold host work during which GPUs wait, as a sum of five terms.
 
     Attributes:
         seconds: Fixed, for any batch.
@@ -26,12 +26,15 @@ class HostTime:
         seconds_per_sequence: For every sequence of the global batch, of any length.
         seconds_per_padded_token: For every token of the global batch when all sequences are padded to the longest
             that the job allows.
+        seconds_per_sent_image_token: For every token of the images that the controller sends, as pixels: to each rank those of
+            all prompts that it has a sample of, where samples lie at ranks by chance.
     """
 
     seconds: NonNegative = 0.0
     seconds_per_token: NonNegative = 0.0
     seconds_per_sequence: NonNegative = 0.0
     seconds_per_padded_token: NonNegative = 0.0
+    seconds_per_sent_image_token: NonNegative = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,8 @@ class FrameworkSheet:
             job on several domains, every group that spans nodes uses the network.
         filters_first: Whether passes for log-probabilities and values, where groups are sampled again, wait for all that an
             update learns from and leave out the others; else what each round sampled goes through them.
+        samples_together: Whether groups that are sampled again begin beside those under way, as soon as one is left out; else
+            each round waits for all of the one before.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
         in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
             leaves it open.
@@ -163,6 +168,7 @@ class FrameworkSheet:
     pads_packs: bool = False
     keeps_domains: bool = True
     filters_first: bool = False
+    samples_together: bool = False
     streams_rewards: bool = False
     in_flight: InFlight = "drain"
     bounds_ages: bool = True

@@ -369,12 +369,15 @@ class DynamicSampling:
             generation has other prompts than that of an update. Rounds count global batches all the same.
         filters_first: Whether passes for log-probabilities and values see only what an update learns from, not all that
             rounds sampled; None is the framework's usual (`FrameworkSheet`).
+        together: Whether all that rounds sample is generated at a time: others begin as soon as a group is left out. None is
+            the framework's usual.
     """
 
     max_rounds: AtLeastOne = 10
     expected_rounds: Annotated[float, Ge(1), NotBool()] = 1.5
     batches_at_once: Positive = 1.0
     filters_first: bool | None = None
+    together: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -487,6 +490,7 @@ class TrainerOptions:
         host_optimizer: Share of the parameters whose optimizer states stay in host memory, and are updated there.
         host_states: Whether weights, gradients and optimizer states all stay in host memory, and layers are copied to the
             GPU when they are needed (FSDP2's off-load policy).
+        host_copy: Whether the actor's weights have a copy in host memory at all times, where the framework keeps one.
         experts: How a layer's experts are computed: all in one grouped product, or one after another, as in
             transformers before 5.0.
         dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the
@@ -519,6 +523,7 @@ class TrainerOptions:
     offloads: tuple[State, ...] | None = None
     host_optimizer: Share = 0.0
     host_states: bool = False
+    host_copy: bool = True
     experts: ExpertOrder = "grouped"
     dispatcher: DispatcherName | None = None
     overlaps_exchange: bool = False

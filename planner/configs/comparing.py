@@ -38,6 +38,7 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.searchers.exact import Progress
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.frameworks import data_files, framework_of_sheet
+from rlplan.profiles.jobs.sampling import sampling_left_to
 from rlplan.profiles.sheets import canonical_name, left_to_framework, load_framework
 from rlplan.results.differences import ComparedStep, FrameworksComparison, Kind
 from rlplan.results.forecast import SearchResult
@@ -470,6 +471,7 @@ def _of_sheet(
             old_log_prob=None,
             weight_sync=USUAL_WEIGHT_SYNC,
             trainers=None,
+            dynamic_sampling=sampling_left_to(sheet, plan.job),
         )
         try:
             _check_sync(sheet, apart=apart)

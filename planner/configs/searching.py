@@ -5,6 +5,7 @@ without that bounds the one with it: what is found then, with the parts of its w
 the gap from the best.
 """
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from fnmatch import fnmatchcase
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -32,7 +33,7 @@ from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_w
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.sizes import ALL_ON_HOST, ON_HOST, usual_running
-from rlplan.planner.configs.writing.export import family
+from rlplan.planner.configs.writing.export import GENERATE, family
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
@@ -44,7 +45,13 @@ from rlplan.planner.searchers.exact import Progress, lost_seconds
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.frameworks import framework_of_sheet
-from rlplan.profiles.sheets import canonical_name, left_to_framework, sheet_of
+from rlplan.profiles.jobs.sampling import sampling_left_to
+from rlplan.profiles.sheets import (
+    canonical_name,
+    left_to_framework,
+    load_framework,
+    sheet_of,
+)
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
@@ -52,6 +59,8 @@ from rlplan.units import show_seconds
 
 FactsOf = Callable[[Job], Facts]
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
+# Fields that not every framework tells role by role, or of every model, by the tasks for which 1 is tried then.
+AT_ONE: Final[Mapping[str, tuple[str, ...]]] = {"chunks": ("train",), "cp": ("train", "infer")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,17 +104,14 @@ def plans_of(
     """
     named = target or target_of(job)
     options: dict[str, Any] = {"seconds": seconds, "progress": progress}
-    stands = None
-    if as_it_stands is not None and named == target_of(
-        job
-    ):  # what another framework runs, it need not
-        stands = _standing(job, facts_of, as_it_stands)
+    own = as_it_stands if named == target_of(job) else None  # what another runs, it need not
+    stands = None if own is None else _standing(job, facts_of, own)
     try:
         if named is None:
             options["placements"] = placements
             found = best_plans(job, facts_of(job), pinned=pinned, **options)
         else:
-            found = best_plans_for(named, job, facts_of, pinned=pinned, **options)
+            found = best_plans_for(named, job, facts_of, pinned=pinned, own=own, **options)
     except UserError as error:
         if stands is not None and isinstance(error, InfeasibleError):
             return _alone(stands, facts_of(job), error)
@@ -295,6 +301,7 @@ def best_plans_for(
     pinned: Pinned,
     seconds: float | None = None,
     progress: Progress | None = None,
+    own: Plan | None = None,
 ) -> SearchResult:
     """Return plans of a resolved job that a framework can run, best first, with how far the best may be off.
 
@@ -302,6 +309,8 @@ def best_plans_for(
         facts_of: What operations cost, as a job's framework and engines do them.
         pinned: What the user pinned.
         seconds: When to stop with the best plan so far; None searches to the end.
+        own: The plan of a script of the framework, which the found one is to be written into: what the script says of the
+            job stays, whether or not a key for it is known.
 
     Raises:
         UnknownNameError: No such framework is known.
@@ -309,7 +318,7 @@ def best_plans_for(
         FileError: What is pinned, the framework does not have.
         InfeasibleError: None fits and keeps the limits.
     """
-    within = _FrameworkSearch(target, job, facts_of, pinned, seconds, progress)
+    within = _FrameworkSearch(target, job, facts_of, pinned, seconds, progress, own)
     return under_specs(
         job,
         lambda specs: within.plans(job.objective, specs),
@@ -333,12 +342,14 @@ class _FrameworkSearch:
         pinned: Pinned,
         seconds: float | None,
         progress: Progress | None = None,
+        own: Plan | None = None,
     ) -> None:
         self.target, self.job, self.pinned = target, job, pinned
         self.seconds, self.progress = seconds, progress
+        self.keeps_job = own is not None
         check_parts(target, "keys", "writing")
         self.sheet = load_config_sheet(target)
-        self.ways = tuple(ways_of(self.sheet, job, pinned))
+        self.ways = tuple(ways_of(self.sheet, job, pinned, own))
         self.facts_of = cache(facts_of)
         self.plans = cache(self._plans)
 
@@ -359,7 +370,14 @@ class _FrameworkSearch:
         part = None if self.seconds is None else self.seconds / len(self.ways)
         for way in self.ways:
             asked = SetupSearch(
-                self.target, way, self.facts_of(way.job), objective, specs, part, self.progress
+                target=self.target,
+                way=way,
+                facts=self.facts_of(way.job),
+                objective=objective,
+                specs=specs,
+                seconds=part,
+                progress=self.progress,
+                keeps_job=self.keeps_job,
             )
             try:
                 found.append(_searched(asked))
@@ -372,7 +390,7 @@ class _FrameworkSearch:
             assert problem is not None, "without a plan there is a reason"
             raise problem
         try:
-            merged = _merged(found, self.sheet, self.job, objective)
+            merged = _merged(found, self.sheet, self.job, objective, keeps_job=self.keeps_job)
         except InfeasibleError as error:
             raise unfinished or error from None
         return _unbounded(merged) if unfinished else merged
@@ -384,8 +402,14 @@ def _unbounded(found: SearchResult) -> SearchResult:
     return replace(found, gap=1.0, bound_seconds=0.0, space=space)
 
 
-def ways_of(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSetup]:
-    """Yield a framework's ways to run a job: by trainer, arrangement, and whether micro-batches are packed."""
+def ways_of(
+    sheet: ConfigSheet, job: Job, pinned: Pinned, stands: Plan | None = None
+) -> Iterator[FrameworkSetup]:
+    """Yield a framework's ways to run a job: by trainer, arrangement, and whether micro-batches are packed.
+
+    Args:
+        stands: The plan of a script of the framework, whose version may pass over a batch where today's does not.
+    """
     own, named = {each.framework for each in sheet.trainers.values()}, framework_of(job)
     runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]
     usual = {mode for way in runs if not way.otherwise for mode in _modes(way, job, pinned.asked)}
@@ -402,6 +426,8 @@ def ways_of(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkS
             for cluster in _clusters(job):
                 own_job = moved(replace(job, cluster=cluster), trainer)
                 own_job = as_run(own_job, sheet, name, way)
+                if stands is not None and stands.mode in way.modes:
+                    own_job = replace(own_job, old_log_prob=job.old_log_prob)
                 yield from _pinned_ways(way, name, trainer, own_job, pinned, modes)
 
 
@@ -472,6 +498,7 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
         engines=engines,
         weight_sync=USUAL_WEIGHT_SYNC,
         old_log_prob=None,
+        dynamic_sampling=sampling_left_to(load_framework(trainer.framework), job),
     )
     return resolve_job(other, Path(), file="job")
 
@@ -554,7 +581,11 @@ def _joined(task: Task, draft: TaskDraft, fixed: Mapping[str, Any]) -> TaskDraft
 
 
 class SetupSearch(NamedTuple):
-    """Hold a way of a framework that is to be searched, and what for."""
+    """Hold a way of a framework that is to be searched, and what for.
+
+    Attributes:
+        keeps_job: Whether plans are for a script, which says what it does of the job.
+    """
 
     target: str
     way: FrameworkSetup
@@ -563,6 +594,7 @@ class SetupSearch(NamedTuple):
     specs: Specs
     seconds: float | None
     progress: Progress | None
+    keeps_job: bool = False
 
     def found(self, pinned: Pinned) -> SearchResult:
         """Return the best plans that keep what is pinned.
@@ -580,6 +612,13 @@ class SetupSearch(NamedTuple):
             progress=self.progress,
         )
 
+    def is_told(self, plan: Plan) -> bool:
+        """Tell whether the framework's keys can say a plan."""
+        with suppress(UserError):
+            exported(plan, self.target, keeps_job=self.keeps_job)
+            return True
+        return False
+
 
 def _searched(asked: SetupSearch) -> BoundedPlans:
     """Return the plans of one way, none where none is found whose tasks have in common what they must.
@@ -593,8 +632,9 @@ def _searched(asked: SetupSearch) -> BoundedPlans:
     if not plans or plans[0] != free.plans[0]:
         repaired = _repaired(asked, way.pinned, free.plans[0].plan)
         plans = (*plans, *(each for result in repaired for each in result.plans))
-    if not plans or not _is_told(min(plans, key=value).plan, asked.target):
-        plans = (*plans, *_without_chunks(asked))
+    if not plans or not asked.is_told(min(plans, key=value).plan):
+        plans = (*plans, *(each for field in AT_ONE for each in _at_one(asked, field)))
+        plans = (*plans, *_of_fewer_running(asked, plans))
     return BoundedPlans(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
 
@@ -618,20 +658,14 @@ def _groups(way: FrameworkSetup) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((field, names) for field in each.fields if len(names) > 1)
 
 
-def _is_told(plan: Plan, target: str) -> bool:
-    """Tell whether a framework's keys can say a plan."""
-    with suppress(UserError):
-        exported(plan, target)
-        return True
-    return False
-
-
-def _without_chunks(asked: SetupSearch) -> Iterator[Candidate]:
-    """Yield plans whose pipelines do not interleave, which not every framework tells role by role."""
+def _at_one(asked: SetupSearch, field: str) -> Iterator[Candidate]:
+    """Yield plans whose trainers all have 1 of a layout's field, as far as nothing is pinned of it."""
     way = asked.way
+    tasks = {task.name: task.kind for task in tasks_of(load_algorithm(way.job.algorithm), way.job)}
     drafts = dict(way.pinned.tasks)
-    for name in (name for name, draft in drafts.items() if name.endswith(".update")):
-        drafts[name] = replace(drafts[name], chunks=drafts[name].chunks or 1)
+    for name, draft in drafts.items():
+        if tasks.get(name) in AT_ONE[field] and getattr(draft, field) is None:
+            drafts[name] = replace(draft, **{field: 1})
     pinned = replace(way.pinned, tasks=FrozenDict(drafts))
     if pinned == way.pinned:
         return
@@ -644,6 +678,27 @@ def _without_chunks(asked: SetupSearch) -> Iterator[Candidate]:
     else:
         for result in _repaired(asked, pinned, found.plans[0].plan):
             yield from result.plans
+
+
+def _of_fewer_running(asked: SetupSearch, plans: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Yield plans whose engines run fewer sequences at a time, as many as can be told where the age of samples follows from it."""
+    for each in plans:
+        if not each.plan.flow.is_endless or asked.is_told(each.plan):
+            continue
+        numbers = range(1, each.plan.tasks[GENERATE].max_running)
+        told = bisect_left(numbers, 1, key=lambda few: not asked.is_told(_running(each.plan, few)))
+        if told < 1:
+            continue
+        fewer = _running(each.plan, numbers[told - 1])
+        forecast = simulate(fewer, asked.facts)
+        if forecast.feasible and not violations(fewer, forecast, asked.specs):
+            yield replace(each, plan=fewer, forecast=forecast)
+
+
+def _running(plan: Plan, sequences: int) -> Plan:
+    """Return a plan whose engines run at most so many sequences at a time."""
+    layout = replace(plan.tasks[GENERATE], max_running=sequences)
+    return replace(plan, tasks=plan.tasks.with_item(GENERATE, layout))
 
 
 def _repaired(asked: SetupSearch, pinned: Pinned, plan: Plan) -> Iterator[SearchResult]:
@@ -675,7 +730,12 @@ def _value_of(job: Job, objective: str) -> Callable[[Candidate], float]:
 
 
 def _merged(
-    bounded: Sequence[BoundedPlans], sheet: ConfigSheet, job: Job, objective: str
+    bounded: Sequence[BoundedPlans],
+    sheet: ConfigSheet,
+    job: Job,
+    objective: str,
+    *,
+    keeps_job: bool,
 ) -> SearchResult:
     """Return several searches as one: the best plans that the framework takes, under the lowest bound.
 
@@ -688,7 +748,7 @@ def _merged(
     problem: UserError | None = None
     for each in sorted((each for result in found for each in result.plans), key=value):
         try:
-            exported(each.plan, sheet.name)
+            exported(each.plan, sheet.name, keeps_job=keeps_job)
         except UserError as error:
             problem = problem or error
             continue

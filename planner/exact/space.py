@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import Task, begun_work, tasks_of
+from rlplan.dataflow import Task, begun_of, rounds_together, tasks_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NO_SPECS, Job, Specs
 from rlplan.plan import TaskDraft
@@ -219,7 +219,7 @@ def least_responses(job: Job) -> Floats:
 
 def _orders(job: Job) -> Iterator[Floats]:
     """Yield the responses of begun batches, in tokens, those of a prompt after one another."""
-    whole = begun_work(job.workload)
+    whole = begun_of(job)
     for seed in range(ORDER_SEED, ORDER_SEED + ORDERS):
         _, responses = evenly_spread(whole, np.random.default_rng(seed))
         yield responses
@@ -256,7 +256,7 @@ class BegunTable(GenerationTable):
         steps = self._steps(replicas)
         assert isinstance(steps, EngineSteps), "other engines' generations are played"
         layout = replicas.layout
-        local = rank_sequences(layout.dp, begun_work(self.job.workload), trains=False)
+        local = rank_sequences(layout.dp, begun_of(self.job), trains=False)
         asked = BoundedSettings(
             min(layout.max_running, local, self._most_running),
             replicas.state_blocks,
@@ -494,7 +494,8 @@ class Space:
             self.is_priced,
         )
         options = OptionTable(layouts)
-        table = BegunTable if job.workload.drops_responses else GenerationTable
+        begins_more = job.workload.drops_responses or rounds_together(job) > 1
+        table = BegunTable if begins_more else GenerationTable
         table = table if self.is_priced else FreeGenerations
         generations = table(options, asked.moves_in(layouts, self.transition))
         return Tables(facts, options, PoolTable(options), generations)

@@ -18,6 +18,7 @@ from rlplan.planner.systems.baselines import baseline_names, load_baseline
 from rlplan.planner.systems.system_plans import best_searched
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.jobs.resolve import resolve_job
+from rlplan.profiles.jobs.sampling import sampling_left_to
 from rlplan.profiles.sheets import canonical_name, left_to_framework, load_framework, sheet_names
 from rlplan.results.accuracy import SystemForecast, SystemsComparison
 
@@ -87,6 +88,7 @@ def _under(framework: str, job: Job) -> Job:
         old_log_prob=None,
         weight_sync=USUAL_WEIGHT_SYNC,
         rewards=rewards,
+        dynamic_sampling=sampling_left_to(load_framework(framework), job),
     )
     return resolve_job(changed, Path())
 

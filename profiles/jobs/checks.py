@@ -318,7 +318,7 @@ def _check_settings(job: Job, algorithm: Algorithm, place: JobPlace) -> None:
         raise place.error("pretrain", f"{algorithm.name} mixes no other texts into its updates")
     if job.constraint is not None and not algorithm.constrained:
         raise place.error("constraint", f"{algorithm.name} keeps no cost under a limit")
-    if job.dynamic_sampling is not None and not algorithm.resamples:
+    if job.dynamic_sampling is not None and not algorithm.groups:
         raise place.error("dynamic_sampling", f"{algorithm.name} does not sample groups again")
     if job.constraint and job.constraint.multiplier > job.constraint.multiplier_max:
         raise place.error(

@@ -12,9 +12,12 @@ def sampling_of(job: Job, sheet: FrameworkSheet, place: JobPlace) -> DynamicSamp
     """Return how a job samples groups again, with what its framework does then.
 
     Raises:
-        FileError: The project's own loop, which judges nothing first and generates a global batch a round, is asked to do otherwise.
+        FileError: The project's own loop, which judges nothing first and generates a global batch a round, is asked to do
+            otherwise, or to sample again where no loss of it does.
     """
-    sampling = job.dynamic_sampling
+    sampling, resamples = job.dynamic_sampling, load_algorithm(job.algorithm).resamples
+    if sheet.runs and sampling is not None and not resamples:
+        raise place.error("dynamic_sampling", f"{job.algorithm} does not sample groups again")
     if sheet.runs and sampling is not None and sampling.filters_first:
         problem = "what each round samples goes through every pass"
         raise place.error("dynamic_sampling.filters_first", problem, value=True, allowed="false")
@@ -22,7 +25,21 @@ def sampling_of(job: Job, sheet: FrameworkSheet, place: JobPlace) -> DynamicSamp
         problem = "each round generates a global batch"
         at = sampling.batches_at_once
         raise place.error("dynamic_sampling.batches_at_once", problem, value=at, allowed="1")
-    if not sheet.filters_first or not load_algorithm(job.algorithm).resamples:
+    if sheet.runs and sampling is not None and sampling.together:
+        problem = "each round waits for the one before"
+        raise place.error("dynamic_sampling.together", problem, value=True, allowed="false")
+    usual = {"filters_first": sheet.filters_first, "together": sheet.samples_together}
+    if not any(usual.values()) or not (resamples or sampling is not None):
         return sampling
-    sampling = sampling or DynamicSampling()
-    return sampling if sampling.filters_first is not None else replace(sampling, filters_first=True)
+    given = sampling or DynamicSampling()
+    return replace(
+        given, **{name: True for name, on in usual.items() if on and getattr(given, name) is None}
+    )
+
+
+def sampling_left_to(sheet: FrameworkSheet, job: Job) -> DynamicSampling | None:
+    """Return how another framework samples a job's groups again: in its own order, and the project's own where a loss does."""
+    sampling = job.dynamic_sampling
+    if sampling is None or (sheet.runs and not load_algorithm(job.algorithm).resamples):
+        return None
+    return replace(sampling, filters_first=None, together=None)

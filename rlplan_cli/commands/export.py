@@ -57,7 +57,15 @@ def command(
 
     check_files({"--out": out}, inputs=[plan, *([patch] if patch else [])])
     loaded, facts = load_plan(no_script(plan))
-    found = exported(loaded, to, file=str(plan), facts=facts, version=version, defaults=defaults)
+    found = exported(
+        loaded,
+        to,
+        file=str(plan),
+        facts=facts,
+        version=version,
+        defaults=defaults,
+        keeps_job=patch is not None,
+    )
     if patch is not None:
         found = _patched(patch, found, loaded)
     else:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import parts_of_updates
+from rlplan.dataflow import parts_of_updates, rounds_together
 from rlplan.plan import InFlight, Plan
 from rlplan.rules.layouts import divisors
 from rlplan.simulator.placed import PlacedTask
@@ -146,7 +146,7 @@ def setting_of(
     turns = sum(each.share * mean_length(each.turns) for each in work.environments) or 1.0
     warm_up, counted = _iterations(plan, staleness, most, turns, effort)
     updates = work.updates
-    prompts = round(work.prompts * generate.task.batches)
+    prompts = round(work.prompts * generate.task.batches * rounds_together(plan.job))
     batches = warm_up + counted + min(staleness, most)
     sequences = prompts * work.samples_per_prompt * work.over_provisioning * batches
     times = PLAYED_SEQUENCES / effort.sequences  # as if each counted so often

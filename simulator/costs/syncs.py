@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import expected_calls
+from rlplan.dataflow import expected_calls, rounds_together
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.files.limits import LARGEST_COUNT
 from rlplan.layout import GenerateLayout, TrainLayout
@@ -272,7 +272,8 @@ def transition_cost(transition: PlacedTransition) -> TaskCost:
     job = transition.train.job
     train = transition.train
     once = transition_at_site(_once(transition), train.facts, train.framework)
-    rounds = expected_calls(load_algorithm(job.algorithm), job) if transition.same_pool else 1.0
+    calls = expected_calls(load_algorithm(job.algorithm), job) / rounds_together(job)
+    rounds = max(1.0, calls) if transition.same_pool else 1.0
     return once if rounds == 1 else times(once, rounds)
 
 

@@ -78,7 +78,21 @@ def host_seconds(time: HostTime, placed: PlacedTask) -> Estimate:
         + time.seconds_per_token * placed.statistics.mean_tokens
         + time.seconds_per_padded_token * work.longest_sequence_tokens
     )
-    return Estimate(time.seconds + work.sequences * each, 0.0, Source.FITTED)
+    images = time.seconds_per_sent_image_token * _sent_image_tokens(placed)
+    return Estimate(time.seconds + work.sequences * each + images, 0.0, Source.FITTED)
+
+
+def _sent_image_tokens(placed: PlacedTask) -> float:
+    """Return the tokens of images that all ranks of a pool get: of a prompt as often as ranks are expected to have a sample of it.
+
+    Of n samples at R ranks by chance that is R (1 - (1 - 1/R)^n): a message holds a prompt's pixels once, however many of its
+    samples are in it.
+    """
+    work, ranks = placed.workload, placed.site.gpus
+    if work.images is None:
+        return 0.0
+    copies = ranks * (1 - (1 - 1 / ranks) ** work.samples_per_prompt)
+    return work.prompts * copies * work.images.per_prompt * work.images.tokens
 
 
 def transfer_cost(num_bytes: float, source: Site, target: Site, facts: Facts) -> Estimate:

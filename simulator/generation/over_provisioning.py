@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import begun_work
+from rlplan.dataflow import begun_of, rounds_together
 from rlplan.job import Job
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs.taskcost import TaskCost
@@ -30,7 +30,7 @@ class LearntResponses:
     Attributes:
         unit: Responses that are learnt from together, or not at all: those of a prompt where they are compared.
         needed: Of a unit, those that end first; with them it is done.
-        fraction: Of the units.
+        fraction: Of the units, with those that a filter leaves out.
     """
 
     unit: int
@@ -44,11 +44,11 @@ class LearntResponses:
 
 def kept_of(job: Job) -> LearntResponses:
     """Return which responses of a batch that a job begins it learns from."""
-    learnt_from, whole = job.workload, begun_work(job.workload)
+    learnt_from, whole, waited = job.workload, begun_of(job), rounds_together(job)
     if load_algorithm(job.algorithm).groups:
-        fraction = learnt_from.prompts / whole.prompts
+        fraction = min(1.0, waited * learnt_from.prompts / whole.prompts)
         return LearntResponses(whole.samples_per_prompt, learnt_from.samples_per_prompt, fraction)
-    return LearntResponses(1, 1, learnt_from.sequences / whole.sequences)
+    return LearntResponses(1, 1, min(1.0, waited * learnt_from.sequences / whole.sequences))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class EarlyStop:
 def begun(placed: PlacedTask, batches: float = 1.0) -> PlacedTask:
     """Return a generate task whose batch is all that is begun for so many batches that are learnt from."""
     learnt_from = placed.workload
-    work = begun_work(learnt_from, batches)
+    work = begun_of(placed.job, batches)
     if (work.prompts, work.samples_per_prompt) == (
         learnt_from.prompts,
         learnt_from.samples_per_prompt,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rlplan.dataflow import Task, parents_of
+from rlplan.dataflow import Task, parents_of, rounds_together
 from rlplan.simulator.costs.syncs import transition_cost
 from rlplan.simulator.costs.taskcost import TaskCost, data_bytes, times_of, transfer_cost
 from rlplan.simulator.generation.generating import finish_seconds, with_length_spread
@@ -167,7 +167,7 @@ def transfer_of(key: str, producer: Task, consumer: Task, placed: PlacedPlan) ->
 def _task_entry(task: PlacedTask, after: tuple[str, ...], placed: PlacedPlan) -> Entry:
     if task.task.kind == "generate":
         kv_bytes, early = max(0.0, kv_bytes_left(placed)), task.workload.drops_responses
-        whole = begun(task) if early else task
+        whole = begun(task) if early or rounds_together(task.job) > 1 else task
         cost = with_length_spread(task_cost(whole, kv_bytes), whole, kv_bytes, placed.mean_of)
         if early:  # once as many responses have ended as are learnt from
             cost = cost_until_enough(cost, task, kv_bytes)

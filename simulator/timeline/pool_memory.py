@@ -89,7 +89,8 @@ def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
             names["gradients"] = f"{role} gradients"
         kept = (names[state] for state in placed.leaves if state in names)
         found |= {name: memory.transient.get(name, 0) for name in kept}
-    if placed.trains and role == "actor" and placed.framework.host.keeps_actor_weights:
+    copied = placed.framework.host.keeps_actor_weights and options.host_copy
+    if placed.trains and role == "actor" and copied:
         held = memory.resident.get(weights, 0) + memory.transient.get(weights, 0)
         found[COPIED] = held
     stored = placed.stored

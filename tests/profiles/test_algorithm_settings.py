@@ -166,12 +166,14 @@ def test_a_job_says_nothing_of_settings_that_it_leaves_open(tmp_path):
 
 def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_path):
     def sampling(**more):
-        return resolved(
-            "dapo", tmp_path, work={**WORK, "samples_per_prompt": 2}, **more
-        ).dynamic_sampling
+        return resolved("dapo", tmp_path, work=work, **more).dynamic_sampling
+
+    work = {**WORK, "samples_per_prompt": 2}
 
     for name in ("verl", "easyr1", "nemo-rl-megatron-0.4", "nemo-rl-dtensor", "skyrl"):
         assert sampling(framework=name) == DynamicSampling(filters_first=True)
+    for name in ("slime", "miles"):
+        assert sampling(framework=name) == DynamicSampling(filters_first=True, together=True)
     told = {"expected_rounds": 3, "filters_first": False}
     found = sampling(framework="verl", dynamic_sampling=told)
     assert found == DynamicSampling(expected_rounds=3, filters_first=False)
@@ -180,6 +182,21 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
         sampling(dynamic_sampling={"filters_first": True})
     with pytest.raises(FileError, match=r"batches_at_once: each round generates a global batch"):
         sampling(dynamic_sampling={"batches_at_once": 3})
+    with pytest.raises(FileError, match=r"dynamic_sampling: grpo does not sample groups again"):
+        resolved(
+            "grpo", tmp_path, roles=["actor", "reference", "reward"], work=work, dynamic_sampling={}
+        )
+    found = resolved(
+        "grpo",
+        tmp_path,
+        roles=["actor", "reference", "reward"],
+        work=work,
+        framework="slime",
+        dynamic_sampling={},
+    )
+    assert found.dynamic_sampling == DynamicSampling(filters_first=True, together=True)
+    with pytest.raises(FileError, match=r"dynamic_sampling\.together: each round waits"):
+        sampling(dynamic_sampling={"together": True})
 
 
 def test_frozen_weights_stand_in_for_the_reference_that_they_are(tmp_path):

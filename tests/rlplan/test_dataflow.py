@@ -7,6 +7,7 @@ from rlplan.dataflow import (
     BYTES_PER_SAMPLE,
     BYTES_PER_TOKEN,
     DATASET_KEYS,
+    begun_of,
     parents_of,
     tasks_of,
     unused_roles,
@@ -74,6 +75,16 @@ def test_where_groups_are_left_out_first_only_what_judges_them_sees_every_round(
         "rule.compute_reward": 1.5,
         "actor.update": 1.0,
     }
+
+
+def test_groups_that_are_sampled_beside_others_make_one_generation_larger():
+    data = job("dapo", ["actor", "reward"], {"function": "digits"})
+    sampling = DynamicSampling(expected_rounds=2.0, filters_first=True, together=True)
+    data = replace(data, dynamic_sampling=sampling)
+    batches = {task.name: task.batches for task in tasks_of(load_algorithm("dapo"), data)}
+    assert batches["actor.generate"] == 1.0
+    assert batches["reward.compute_reward"] == batches["rule.compute_reward"] == 2.0
+    assert begun_of(data).prompts == 2 * data.workload.prompts
 
 
 def test_a_rule_takes_the_place_of_an_absent_reward_model():

@@ -25,7 +25,7 @@ from rlplan.simulator.workload import (
     statistics_of,
     unbalanced_waiting,
 )
-from rlplan.workload import Lognormal, Workload, mean_length
+from rlplan.workload import Lognormal, PromptImages, Workload, mean_length
 
 POOL = ResourcePool(name="all", device="h100-80gb-sxm", gpus=8, roles=("actor",))
 HOST = ResourcePool(name="host", device="host", gpus=8, roles=("rule",))
@@ -112,6 +112,21 @@ def test_a_steps_own_host_time_is_a_part_of_the_actors_update(monkeypatch):
     assert after.iteration_seconds == pytest.approx(before.iteration_seconds + 3.0, rel=1e-3)
     (update,) = (cost for cost in after.costs if cost.name == "actor.update")
     assert update.parts[DRIVER] == pytest.approx(fixed + 3.0 + own * 512 * TOKENS, rel=1e-3)
+
+
+def test_pixels_are_sent_to_each_rank_that_has_a_sample_of_their_prompt():
+    """Eight ranks have one of a prompt's eight samples with 1 - (7/8)^8 = 0.6564: 336 copies of 64 prompts' pixels."""
+    images, calls = PromptImages(tokens=334, per_prompt=2.0), dict[str, dict[str, float]]()
+    for name in ("easyr1", "easyr1-0.3"):
+        plan = plan_of(name)
+        work = replace(WORK, images=images)
+        plan = replace(plan, job=replace(plan.job, workload=work))
+        found = simulate(plan, load_facts(plan.job)).costs
+        calls[name] = {cost.name: cost.parts.get(CALL, 0.0) for cost in found}
+    sent = 64 * 8 * 0.6564 * 2 * 334 * 2.0e-5
+    for task, more in (("update", sent), ("compute_log_prob", sent), ("generate", 0.0)):
+        before, after = (each[f"actor.{task}"] for each in calls.values())
+        assert after - before == pytest.approx(more, rel=1e-3, abs=1e-9)
 
 
 def test_work_of_a_drivers_process_takes_no_longer_where_hosts_launch_more_slowly():

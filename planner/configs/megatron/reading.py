@@ -59,10 +59,14 @@ ASYNC: Final = "train_async.py"
 # Sequences that slime's client has under way at an engine at most (sglang_server_concurrency).
 CONCURRENCY: Final = 512
 GPUS_OF_A_NODE: Final = 8
+CRITIC_POOL: Final = "critic"
 DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
 FULLY_ASYNC: Final = "fully_async"
+# Ends the names of filters that drop groups only where enough others are under way (filter_hub/dynamic_sampling_filters.py).
+WITHOUT_MORE: Final = "with_fallback"
+NO_FILTER: Final = "has no effect on a rollout that never stops, which calls no filter and begins prompts one by one"
 # Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
 PUBLISHED_FP8: Final = frozenset(
     {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
@@ -94,6 +98,7 @@ class Ways:
         critic_leaves: Whether a trainer with a critic leaves the GPUs whatever the flags say.
         one_pool: Whether colocate lets no engine have other GPUs than those that train, whatever the flags say.
         own_linear: What of linear attention each rank computes in the framework's own layers.
+        critic_gpus: That only a critic trains on, beside engines on GPUs of their own; 0 where it shares the actor's.
         mode: What a run's mode, staleness and responses under way are; nothing in synchronous training.
     """
 
@@ -104,6 +109,7 @@ class Ways:
     critic_leaves: bool = False
     one_pool: bool = False
     own_linear: LinearShare = "all"
+    critic_gpus: int = 0
     mode: Mapping[str, Any] | None = None
 
 
@@ -123,7 +129,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         _doubt_other_gpus(settings, train_gpus)
     _name_moves(settings, rollout_gpus)
     trained = tuple(role for role in models if not _is_served(settings, role))
-    pools, groups = _pools(settings, trained, train_gpus, rollout_gpus)
+    pools, groups = _pools(settings, trained, train_gpus, rollout_gpus, ways.critic_gpus)
     sizes = {role: _sizes(settings, ways, role, train_gpus) for role in models}
     work = _work(settings, sizes["actor"].dp)
     sampling = sampling_of(settings)
@@ -146,7 +152,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         groups=groups,
         least_node=gpus_of_a_node(settings) if _guesses_nodes(settings, rollout_gpus) else None,
         pools=pools,
-        generate=_generation(settings, pools[1] if rollout_gpus else pools[0]),
+        generate=_generation(settings, _generating(pools)),
         trainers=sizes,
         options={role: _options(settings, ways, role) for role in trained},
         loss=_loss(settings),
@@ -215,6 +221,16 @@ def _counted(settings: Settings) -> list[Gap]:
     return [gap for gap in gaps if gap.reason.endswith(OF_THE_RUN)]
 
 
+def critic_gpus_of(settings: Settings) -> int:
+    """Return the GPUs of a critic that has some of its own: as many as the actor's where nothing says it.
+
+    ray/placement_group.py of slime 0.2.4: behind the actor's, and before those of engines where these have their own.
+    """
+    nodes = settings.optional_whole("critic_nodes") or settings.whole("actor_nodes")
+    each = settings.optional_whole("critic_gpus_per_node") or gpus_of_a_node(settings)
+    return nodes * each
+
+
 def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
     """Return GPUs of a node, and nodes: pools of few GPUs stand together in one."""
     per_node, nodes = gpus_of_a_node(settings), settings.whole("actor_nodes")
@@ -228,13 +244,16 @@ def _is_served(settings: Settings, role: Role) -> bool:
 
 
 def _pools(
-    settings: Settings, trained: tuple[Role, ...], train: int, rollout: int
+    settings: Settings, trained: tuple[Role, ...], train: int, rollout: int, critic: int
 ) -> tuple[tuple[RunPool, ...], tuple[tuple[int, int], ...]]:
     """Return the pools, and the nodes of all; a teacher's server stands beside pools that are parts of a node."""
-    pools = [RunPool(name=TRAIN_POOL, gpus=train, roles=trained)]
+    beside = tuple(role for role in trained if role != "critic" or not critic)
+    pools = [RunPool(name=TRAIN_POOL, gpus=train, roles=beside)]
+    if critic:
+        pools.append(RunPool(name=CRITIC_POOL, gpus=critic, roles=("critic",)))
     if rollout:
         pools.append(RunPool(name=ROLLOUT_POOL, gpus=rollout, roles=("actor",)))
-    per_node, nodes = _nodes(settings, train, rollout)
+    per_node, nodes = _nodes(settings, train + critic, rollout)
     if not teaching.serves(settings):
         return tuple(pools), ((per_node, nodes),)
     server = teaching.pool_of(settings)
@@ -243,6 +262,11 @@ def _pools(
     if nodes == 1 and together <= widest:
         return (*pools, server), ((together, 1),)
     return (*pools, server), ((per_node, nodes), nodes_of(server.gpus, per_node))
+
+
+def _generating(pools: tuple[RunPool, ...]) -> RunPool:
+    """Return the pool on which engines stand: their own, or that of training."""
+    return next((pool for pool in pools if pool.name == ROLLOUT_POOL), pools[0])
 
 
 def _guesses_nodes(settings: Settings, rollout: int) -> bool:
@@ -270,9 +294,16 @@ def _roles(settings: Settings) -> dict[Role, str]:
     return names
 
 
+def never_stops(settings: Settings) -> bool:
+    """Tell whether samples are generated without an end beside training: by slime's rollout for that, or miles' switch."""
+    if "fully_async" in settings.sheet.settings:
+        return is_async(settings) and settings.on("fully_async")
+    return is_async(settings) and FULLY_ASYNC in str(settings.value("rollout_function"))
+
+
 def filters(settings: Settings) -> bool:
-    """Tell whether groups are dropped by a function of their rewards."""
-    return settings.is_given("filters")
+    """Tell whether groups are dropped by a function of their rewards: rollouts that never stop call none."""
+    return settings.is_given("filters") and not never_stops(settings)
 
 
 def algorithm(settings: Settings) -> str:
@@ -283,16 +314,28 @@ def algorithm(settings: Settings) -> str:
 
 def sampling_of(settings: Settings) -> DynamicSampling | None:
     """Return how groups are sampled again: until enough have passed, without a limit (rollout/sglang_rollout.py)."""
-    if not filters(settings) or not load_algorithm(algorithm(settings)).resamples:
+    if not filters(settings) or not load_algorithm(algorithm(settings)).groups:
         return None
-    return DynamicSampling(max_rounds=NO_LIMIT)
+    usual = DynamicSampling(max_rounds=NO_LIMIT)
+    if not str(settings.value("filters")).endswith(WITHOUT_MORE):
+        return usual
+    prompts = max(1, settings.whole("prompts"))
+    begun = settings.optional_whole("begun_prompts") or prompts
+    return replace(usual, expected_rounds=min(usual.expected_rounds, max(1.0, begun / prompts)))
 
 
 def _begun(settings: Settings, work: Work, sampling: DynamicSampling | None) -> Work:
-    """Return the work with the prompts that are begun at once beyond those that are waited for."""
+    """Return the work with the prompts that are begun beyond those that are waited for.
+
+    rollout/sglang_rollout.py, generate_rollout_async: batches of `over_sampling_batch_size` are begun beside each other until
+    those that no filter has dropped so far are as many as a step learns from; what runs when enough have passed is cut off.
+    """
+    if never_stops(settings):
+        return work
     batch = settings.optional_whole("begun_prompts") or work.prompts
     waited = work.prompts * (sampling.expected_rounds if sampling else 1.0)
-    return replace(work, over_provisioning=max(1.0, batch / waited))
+    begun = batch * math.ceil(waited / batch)
+    return replace(work, over_provisioning=max(1.0, begun / waited))
 
 
 def is_async(settings: Settings) -> bool:
@@ -380,7 +423,12 @@ def _sizes(settings: Settings, ways: Ways, role: Role, gpus: int) -> TrainerSize
     if _is_served(settings, role):
         return teaching.sizes_of(settings)
     own = settings.of(ways.trainer, role)
-    sizes = role_sizes(own, gpus, TRAIN_POOL)
+    apart = role == "critic" and ways.critic_gpus > 0
+    sizes = (
+        role_sizes(own, ways.critic_gpus, CRITIC_POOL)
+        if apart
+        else role_sizes(own, gpus, TRAIN_POOL)
+    )
     granularity = "full" if own.on("checkpoints") else own.value("granularity")
     recompute: Recompute = "none" if granularity is None else cast(Recompute, granularity)
     recompute = recomputed_parts(own) if recompute == "selective" else recompute
@@ -402,7 +450,7 @@ def _has_experts(settings: Settings, sizes: TrainerSizes) -> bool:
 
 def _train_leaves(settings: Settings, ways: Ways) -> bool:
     """Tell whether the trainer's states leave the GPUs between uses: with a critic they do, if nothing keeps them."""
-    critic = settings.word("estimator") == PPO
+    critic = settings.word("estimator") == PPO and not ways.critic_gpus
     if settings.on("keeps_train"):
         return critic and ways.critic_leaves
     return critic or _leaves(settings, "train")
@@ -419,8 +467,10 @@ def _leaves(settings: Settings, what: str) -> bool:
 
 def _options(settings: Settings, ways: Ways, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states: all of them leave where the trainer is off-loaded."""
-    options = trainer_options(settings.of(ways.trainer, role))
-    options = replace(options, linear_attention=_linear_share(settings, ways))
+    own = settings.of(ways.trainer, role)
+    copied = role != "actor" or not own.on("without_host_copy")
+    share = _linear_share(settings, ways)
+    options = replace(trainer_options(own), linear_attention=share, host_copy=copied)
     return replace(options, offloads=None) if _train_leaves(settings, ways) else options
 
 
@@ -558,6 +608,9 @@ def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -
         yield WRITTEN_NOTE.format(why)
     if teaching.serves(settings):
         yield teaching.ASKED_LATE
+    for name in ("filters", "begun_prompts") if never_stops(settings) else ():
+        if settings.is_given(name):
+            yield f"{settings.key_of(name)} {NO_FILTER}"
     if not says_updates(settings):
         size = settings.of(MEGATRON, "actor").whole("micro_batch") * copies
         yield BATCH_NOTE.format(size)

@@ -200,6 +200,22 @@ def references_are_loaded(settings: Settings) -> Iterator[Broken]:
     yield from unless(holds, "reference_path", problem, "a checkpoint of Megatron's")
 
 
+def weights_without_copies_are_one_model_s(settings: Settings) -> Iterator[Broken]:
+    """Keep copies of weights in host memory where the model on the GPUs is switched between several."""
+    own = _actor(settings)
+    if not is_megatron(settings) or not own.on("without_host_copy"):
+        return
+    switched = compares(settings) or settings.on("keeps_old_actor") or _teaches(settings)
+    problem = (
+        "is on, and the one model on the GPUs is switched between several, whose copies it needs"
+    )
+    yield from unless(not switched, own.key_of("without_host_copy"), problem, "off")
+
+
+def _teaches(settings: Settings) -> bool:
+    return settings.on("distils") and settings.value("teacher_kind") == MEGATRON
+
+
 def advantages_are_normalised(settings: Settings) -> Iterator[Broken]:
     """Normalise advantages where REINFORCE++ makes them."""
     key, given = "normalize-advantages", settings.given(settings.key_of("estimator"))
@@ -324,6 +340,7 @@ RULES: Final = (
     Rule(more_are_begun_than_learnt_from, ARGUMENTS),
     Rule(one_penalty_is_on, ARGUMENTS),
     Rule(references_are_loaded, ARGUMENTS),
+    Rule(weights_without_copies_are_one_model_s, "slime/utils/tensor_backper.py"),
     Rule(advantages_are_normalised, ARGUMENTS),
     Rule(ratios_are_corrected_once, ARGUMENTS),
     Rule(teachers_are_told, ARGUMENTS),

@@ -163,7 +163,7 @@ def _work(export: Export, filter_path: str) -> None:
     sampling = export.plan.job.dynamic_sampling
     if export.resamples:
         export.values["dynamic-sampling-filter-path"] = filter_path
-    if work.over_provisioning > 1:
+    if work.over_provisioning > 1 or export.resamples:
         waited = work.prompts * (sampling.expected_rounds if sampling and export.resamples else 1.0)
         export.put("begun_prompts", round(waited * work.over_provisioning))
     if algorithm == DAPO:
@@ -195,6 +195,8 @@ def _trainer(export: Export) -> None:
     export.put_size("actor", "cpu_optimizer", options.host_optimizer > 0)
     if options.host_optimizer > 0:
         export.put_size("actor", "host_fraction", options.host_optimizer)
+    if megatron and not options.host_copy:
+        export.put_size("actor", "without_host_copy", True)
     critic = "critic" in export.roles
     leaves = trainer_leaves(export)
     export.put("keeps_train", not leaves and (not export.apart or critic))

@@ -75,12 +75,14 @@ class Export:
         values: By key, in the order in which they are written.
         notes: What whoever starts it should know.
         model_file: A file of the framework's own that sets the model's flags; None where they are among the values.
+        keeps_job: Whether the values go into a script that says of the job what no key here does.
     """
 
     plan: Plan
     sheet: ConfigSheet
     file: str
     trainer: str = ""
+    keeps_job: bool = False
     values: dict[str, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     model_file: Variable | None = None

@@ -66,6 +66,8 @@ OPEN: Final = frozenset({
 })  # fmt: skip
 # Begins the note on what of a job no key says.
 NOT_WRITTEN: Final = "not written, and for you to set"
+# Begins the names of a plan's fields that are of its job.
+OF_JOB: Final = "job."
 OF_PENALTIES: Final = frozenset({"kl_estimator", "kl_target", "kl_horizon"})
 
 
@@ -107,11 +109,15 @@ def exported(
     facts: Facts | None = None,
     version: str | None = None,
     defaults: str | None = None,
+    keeps_job: bool = False,
 ) -> Exported:
     """Return a plan as a framework's launch script or file.
 
     Args:
         facts: Of its devices, for what to know of their memory.
+        keeps_job: Whether the values go into a script of the framework, which says of the job what no export can (layers of the
+            framework's own, a loss of an older version): that is left to the script. What is written is read again
+            (`patching`).
         version: Of the framework; None takes the one whose keys are known.
         defaults: The file that an exported file is to inherit from.
 
@@ -131,7 +137,7 @@ def exported(
     if defaults is not None and not inherits:
         problem = f"is for files, and {sheet.title} gets a script"
         raise FileError("--defaults", problem, value=defaults)
-    export = Export(plan=plan, sheet=sheet, file=file)
+    export = Export(plan=plan, sheet=sheet, file=file, keeps_job=keeps_job)
     start = module.write(export)
     _check(export, start)
     export.notes.extend(
@@ -195,7 +201,12 @@ def _check(export: Export, start: str) -> None:
             )
     if not has(export.sheet.name, "reading"):
         return
-    differing = list(_differences(export.plan, *_imported(export.plan, run_of(settings))))
+    run = run_of(settings)
+    if export.keeps_job:  # whether a pass tells them is then the script's to say, or its version's
+        run = replace(run, old_log_prob=export.plan.job.old_log_prob)
+    differing = list(_differences(export.plan, *_imported(export.plan, run)))
+    if export.keeps_job:
+        differing = [each for each in differing if not each[0].startswith(OF_JOB)]
     if differing:
         field, wanted, found = differing[0]
         more = f" (and {len(differing) - 1} more fields)" if len(differing) > 1 else ""

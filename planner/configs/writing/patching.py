@@ -57,8 +57,8 @@ OF_WORK = (
     "kv_cache",
     "dynamic_sampling",
 )
-# Settings that limit how often groups are sampled again, and lengths.
-FILTER_ROUNDS = "filter_rounds"
+# Settings that say how groups are sampled again, in rounds or batches of so many prompts, and limit lengths.
+SAMPLING = frozenset({"filter_rounds", "filter_batches"})
 LIMITS = frozenset({"max_prompt", "max_input", "max_response", "max_total", "max_model_len"})
 # Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
 FOLDERS_ABOVE, MOST_FILES = 4, 2000
@@ -106,7 +106,8 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
             write_text(place, new)
             return settings_of(framework, (str(place),), typed.options)
 
-        wanted = deque(differing(typed, _decided(typed.found, plan, values)))
+        decided = _decided(typed.found, plan, values)
+        wanted = deque(differing(typed, decided))
         while wanted:
             key, value = assignment = wanted.popleft()
             before = settings
@@ -125,17 +126,8 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
                 own = before.given(follower) if values.get(follower) is None else values[follower]
                 if follower not in changes and not _says(settings, (follower, own)):
                     wanted.append((follower, own))
-        left = _left_if_read(settings, typed, plan)
-        while _count(left):
-            unsaid = sorted(settings.flat.keys() - values.keys() - changes.keys())
-            tried = [_without(text, script, settings, key, read) for key in unsaid]
-            best = _best(filter(None, tried), typed, plan)
-            if best is None or _count(best[1]) >= _count(left):
-                break
-            shorter, left = best
-            gone = settings.given(shorter.key)
-            changes[shorter.key] = PatchedKey(key=shorter.key, before=gone, after=None)
-            text, settings = shorter.text, shorter.settings
+        asked = _Asked(script, typed, plan, values, decided, read)
+        text, settings, left = _shortened(text, settings, changes, asked)
         left = left or _left(settings, typed, plan)
     _check_is_as_good(script, left, plan)
     text = text.replace("\n", _line_end(script))
@@ -167,11 +159,16 @@ def seconds_as_written(framework: str, name: str, text: str, plan: Plan) -> floa
 
 
 class _Shorter(NamedTuple):
-    """Hold a script's text in which a key is left out, and what it says then."""
+    """Hold a script's text in which a key is left out, and what it says then.
+
+    Attributes:
+        more: What was set with it.
+    """
 
     key: str
     text: str
     settings: Settings
+    more: tuple[Assignment, ...] = ()
 
 
 class _Left(NamedTuple):
@@ -187,6 +184,40 @@ class _Left(NamedTuple):
     stops: bool
     plan: Plan
     facts: Facts
+
+
+class _Asked(NamedTuple):
+    """Hold what a script is to run: a plan, all its values by key, those that the plan decides, and how a text is read."""
+
+    script: Path
+    typed: RetypedConfiguration
+    plan: Plan
+    values: Mapping[str, Any]
+    decided: Mapping[str, Any]
+    read: Callable[[str], Settings]
+
+
+def _shortened(
+    text: str, settings: Settings, changes: dict[str, PatchedKey], asked: _Asked
+) -> tuple[str, Settings, _Left | None]:
+    """Return a script without what it says and the plan does not, what it says then, and what is otherwise yet; changes are noted."""
+    script, typed, plan, values, decided, read = asked
+    left = _left_if_read(settings, typed, plan)
+    while _count(left):
+        unsaid = sorted(settings.flat.keys() - values.keys() - changes.keys())
+        tried = [_without(text, script, settings, key, read) for key in unsaid]
+        best = _best(filter(None, tried), typed, plan)
+        if best is None or _count(best[1]) >= _count(left):
+            switches = [each for each in tried if each and settings.given(each.key) is True]
+            filled = (more for each in switches for more in _filled(each, script, decided, read))
+            best = _best(filled, typed, plan)
+        if best is None or _count(best[1]) >= _count(left):
+            break
+        shorter, left = best
+        for key, value in ((shorter.key, None), *shorter.more):
+            changes[key] = PatchedKey(key=key, before=settings.given(key), after=value)
+        text, settings = shorter.text, shorter.settings
+    return text, settings, left
 
 
 def _is_of_version(new: Settings, before: Settings, key: str, options: ImportOptions) -> bool:
@@ -211,6 +242,21 @@ def _best(
     return min(judged, key=lambda each: _count(each[1]), default=None)
 
 
+def _filled(
+    shorter: _Shorter, script: Path, values: Mapping[str, Any], read: Callable[[str], Settings]
+) -> Iterator[_Shorter]:
+    """Yield a text that lacks a switch with one more of a plan's values: what the switch stood for may have to be said then."""
+    own = shorter.settings
+    for key, value in values.items():
+        missing = own.given(key) is None and value is not None and not _says(own, (key, value))
+        if not missing or not _may_be_added(own.sheet.launch, key):
+            continue
+        with suppress(UserError):
+            new = text_with(shorter.text, script, own, (key, value), read)
+            if new is not None and new[1].sheet.version == own.sheet.version:
+                yield shorter._replace(text=new[0], settings=new[1], more=((key, value),))
+
+
 def _left_if_read(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left | None:
     """Return what settings have otherwise than a plan; None where they are no job."""
     with suppress(UserError):
@@ -229,7 +275,7 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
     layouts = tuple(
         f"{task}: {name} is {given}, and {wanted} in the plan"
         for task, layout in plan.tasks.items()
-        if task in own.tasks
+        if task in own.tasks and not plan.pool_of(task).is_host
         for (name, wanted), given in zip(
             _said_of(layout).items(), _said_of(own.tasks[task]).values(), strict=True
         )
@@ -314,7 +360,9 @@ def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[
     if _limits(found.resolved) == _limits(plan.job):
         alike |= LIMITS
     if found.resolved.dynamic_sampling == plan.job.dynamic_sampling:
-        alike |= {FILTER_ROUNDS}
+        alike |= SAMPLING
+        if found.resolved.workload.over_provisioning == plan.job.workload.over_provisioning:
+            alike |= {"begun_prompts"}
     sheet = found.settings.sheet
     keys = {key for name in alike & sheet.settings.keys() for key in sheet.settings[name].keys}
     if losses_of(found.resolved) == losses_of(plan.job):

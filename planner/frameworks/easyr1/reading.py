@@ -201,7 +201,7 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
     verl/trainer/ray_trainer.py, _make_batch_data: whole batches until enough prompts are kept, `max_try_make_batch` at
     most.
     """
-    if not settings.on("filters") or not load_algorithm(algorithm).resamples:
+    if not settings.on("filters") or not load_algorithm(algorithm).groups:
         return None
     most = settings.whole("filter_batches")
     prompts, batch = generated_prompts(settings)
@@ -219,7 +219,7 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
     engine = settings.given(settings.key_of("rollout_engine"))
     if engine is not None and engine not in settings.sheet.settings["rollout_engine"].values:
         settings.doubt("rollout_engine", "turns, tools and observations of a copy's own rollout")
-    resamples = load_algorithm(algorithm).resamples
+    resamples = load_algorithm(algorithm).groups
     if settings.on("filters") and not resamples:
         what = "prompts that are sampled again where the mean reward of a group is out of bounds"
         settings.doubt("filters", what)

@@ -178,7 +178,7 @@ def _generation(export: Export) -> None:
 def _losses(export: Export) -> None:
     export.put_losses()
     bonus = export.losses["entropy_coefficient"]
-    if bonus:
+    if bonus and not export.keeps_job:
         where, problem = "job.hyperparameters.entropy_coefficient", "adds entropies to the loss"
         raise export.refused(where, problem, "0", bonus)
     del export.values[ENTROPY]

@@ -7,7 +7,14 @@ from typing import Any, Final
 from rlplan.job import USUAL_WEIGHT_SYNC, WeightSync
 from rlplan.models import Adapter
 from rlplan.planner.configs.megatron import teaching
-from rlplan.planner.configs.megatron.reading import Ways, endless, is_async, one_off, run_by
+from rlplan.planner.configs.megatron.reading import (
+    Ways,
+    critic_gpus_of,
+    endless,
+    never_stops,
+    one_off,
+    run_by,
+)
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
 from rlplan.planner.configs.sizes import adapter_of
@@ -15,8 +22,11 @@ from rlplan.planner.configs.sizes import adapter_of
 P2P: Final = "miles-p2p"
 BROADCAST: Final = "broadcast"
 # Flags that say where a critic is: its own GPUs until miles@dec268f70 (30 July 2026), and nothing since.
-OF_CRITICS: Final = ("critic-num-nodes", "critic-num-gpus-per-node")
-CRITIC_APART: Final = "a critic on GPUs of its own, as miles places it before August 2026: it is forecast on the actor's"
+OF_CRITICS: Final = ("critic_nodes", "critic_gpus_per_node")
+CRITIC_APART: Final = (
+    "a critic on GPUs of its own, as miles places it before August 2026, on which colocated engines stand too: it is forecast on the "
+    "actor's"
+)
 
 
 def run_of(settings: Settings) -> Run:
@@ -24,9 +34,10 @@ def run_of(settings: Settings) -> Run:
     teaching.join(settings)
     if settings.value("replicas") is not None and settings.word("backend") == "fsdp":
         settings.leave_out("replicas", "copies of the weights that groups of ranks hold")
-    for key in OF_CRITICS if settings.word("estimator") == "ppo" else ():
-        if settings.given(key) is not None:
-            settings.doubts[key] = CRITIC_APART
+    given = [name for name in OF_CRITICS if settings.is_given(name)]
+    critic = settings.word("estimator") == "ppo" and bool(given)
+    for name in given if critic and settings.on("colocate") else ():
+        settings.doubt(name, CRITIC_APART)
     ways = Ways(
         trainer=settings.word("backend"),
         reuses_log_probs=settings.on("skips_pass"),
@@ -34,6 +45,7 @@ def run_of(settings: Settings) -> Run:
         adapter=_adapter(settings),
         one_pool=True,
         own_linear="tokens",
+        critic_gpus=critic_gpus_of(settings) if critic and not settings.on("colocate") else 0,
         mode=_mode(settings),
     )
     return run_by(settings, ways)
@@ -63,7 +75,7 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
 
     So many samples are under way as a step learns from, or as a flag says; behind them wait those of a buffer.
     """
-    if not is_async(settings) or not settings.on("fully_async"):
+    if not never_stops(settings):
         return one_off(settings)
     batch = max(1, settings.whole("prompts") * settings.whole("samples"))
     under_way = settings.optional_whole("async_samples") or batch

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rlplan.planner.configs.megatron.reading import (
-    FULLY_ASYNC,
     Ways,
+    critic_gpus_of,
     endless,
     gpus_of,
-    is_async,
+    never_stops,
     one_off,
     run_by,
 )
@@ -29,6 +29,10 @@ CRITIC_APART: Final = (
     "a critic on GPUs of its own beside the actor's, as slime up to 0.2 places it, on which colocated engines stand too: "
     "it is forecast on the actor's GPUs"
 )
+CRITIC_GUESS: Final = (
+    "a critic on {} GPUs of its own, as releases of slime up to 0.2.4 place it where no flag says how many; checkouts since April 2026 "
+    "put it on the actor's"
+)
 ADAPTER_NOTE: Final = "{} is of a copy of slime, which trains no adapters itself: they are taken to be merged for generation"
 AHEAD_NOTE: Final = (
     f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
@@ -47,8 +51,14 @@ def run_of(settings: Settings) -> Run:
             settings.leave_out(name, "weights that go over a file system")
     if settings.on("releases_train"):
         settings.leave_out("releases_train", "trainers that end and start anew in every step")
-    if settings.word("estimator") == "ppo" and _is_before(settings, REUSING):
+    critic = settings.word("estimator") == "ppo" and _is_before(settings, REUSING)
+    if critic and settings.on("colocate"):
         settings.doubt("estimator", CRITIC_APART)
+    elif critic and not (
+        settings.is_given("critic_nodes") or settings.is_given("critic_gpus_per_node")
+    ):
+        note = CRITIC_GUESS.format(critic_gpus_of(settings))
+        settings.notes = tuple(dict.fromkeys((*settings.notes, note)))
     adapter = adapter_of(settings)
     if adapter is not None:
         settings.notes = (*settings.notes, ADAPTER_NOTE.format(settings.key_of("lora_rank")))
@@ -57,6 +67,7 @@ def run_of(settings: Settings) -> Run:
         adapter=adapter,
         reuses_log_probs=trainer != FSDP and reuses_log_probs(settings),
         critic_leaves=True,
+        critic_gpus=critic_gpus_of(settings) if critic and not settings.on("colocate") else 0,
         one_pool=_is_before(settings, REUSING),
         mode=_mode(settings),
     )
@@ -96,7 +107,7 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
     whole groups wait that have ended (rollout/fully_async_rollout.py: output_queue); requests stay where new weights come,
     without their caches (update_weight_from_distributed.py: flush_cache).
     """
-    if not is_async(settings) or FULLY_ASYNC not in str(settings.value("rollout_function")):
+    if not never_stops(settings):
         return one_off(settings)
     _, gpus = gpus_of(settings)
     engines = max(1, gpus // max(1, settings.whole("rollout_tp")))

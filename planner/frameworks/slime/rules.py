@@ -7,23 +7,30 @@ from rlplan.planner.configs.broken import Broken, Rule, unless
 from rlplan.planner.configs.megatron import rules
 from rlplan.planner.configs.reading.settings import Settings
 
+# Keys of May to June 2026 (0.2.4 and later): changed bytes went by NCCL too, and asked for no folder of a node.
+OF_SPRING: Final = ("update-weight-delta-dir", "update-weight-encoding")
+
 
 def files_carry_what_they_can(settings: Settings) -> Iterator[Broken]:
     """Send weights by files only where all is told that it takes; changed bytes alone only so, and between pools."""
     transport, mode = settings.value("sync_transport"), settings.value("sync_mode")
-    told = settings.given("update-weight-disk-dir") is not None
+    earlier = any(settings.given(key) is not None for key in OF_SPRING)
+    key = OF_SPRING[0] if earlier else "update-weight-disk-dir"
+    told = settings.given(key) is not None
     if transport == "disk":
         problem = "is missing beside update-weight-transport disk"
-        yield from unless(told, "update-weight-disk-dir", problem, "a folder that all nodes see")
+        yield from unless(told, key, problem, "a folder that all nodes see")
     if mode != "delta":
         return
     problem = "is not disk beside update-weight-mode delta"
-    yield from unless(transport == "disk", "sync_transport", problem, "disk")
+    by_files = transport == "disk" or earlier
+    yield from unless(by_files, "sync_transport", problem, "disk")
     apart = not settings.on("colocate")
     yield from unless(apart, "sync_mode", "is delta beside colocate", "full")
     key = "update-weight-local-checkpoint-dir"
     problem = "is missing beside update-weight-mode delta"
-    yield from unless(settings.given(key) is not None, key, problem, "a folder of each node")
+    local = settings.given(key) is not None or earlier
+    yield from unless(local, key, problem, "a folder of each node")
 
 
 def released_trainers_are_saved(settings: Settings) -> Iterator[Broken]:

@@ -41,6 +41,8 @@ def write(export: Export) -> str:
 def _endless(export: Export) -> None:
     """Write a rollout that never stops: as many samples are under way at its engines as their age lets be.
 
+    A script's own plan may have more, whose age its import takes to be at most that.
+
     Raises:
         FileError: The engines' own are more, or responses go on with the caches of older weights, which slime flushes.
     """
@@ -53,7 +55,9 @@ def _endless(export: Export) -> None:
         problem = "keeps caches of older weights, which slime flushes"
         raise export.refused("in_flight", problem, "recompute", plan.in_flight)
     least = 1 + ceil(layout.max_running * engines * each / work.sequences)
-    if not least <= age <= MOST_AHEAD:
+    if age == MOST_AHEAD < least and plan.made_by == export.sheet.title:
+        under_way = layout.max_running
+    elif not least <= age <= MOST_AHEAD:
         problem = f"is no age of samples where {layout.max_running} are under way at each of {engines} engines"
         allowed = (
             f"{least} to {MOST_AHEAD}"

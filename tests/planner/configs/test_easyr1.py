@@ -239,7 +239,9 @@ def test_groups_are_sampled_again_in_batches():
         "3 batches of 128 prompts generated for the 256 that a step learns from"
     )
     compared = easyr1("algorithm.online_filtering=true")
-    assert "algorithm.online_filtering" in compared.keys.changes_work
+    assert (compared.job.algorithm, compared.job.dynamic_sampling.expected_rounds) == ("grpo", 2.0)
+    alone = easyr1("algorithm.online_filtering=true", "algorithm.adv_estimator=reinforce_plus_plus")
+    assert "algorithm.online_filtering" in alone.keys.changes_work
 
 
 def test_greedy_responses_are_counted_one_a_sample_and_that_is_said():

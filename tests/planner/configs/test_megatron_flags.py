@@ -305,9 +305,20 @@ def test_groups_that_are_filtered_are_sampled_again_of_those_that_are_begun():
     # Of 96 prompts that are begun 48 are waited for, since two groups of three are taken to differ in reward.
     assert found.job.workload.over_provisioning == 2.0
     assert found.job.dynamic_sampling.expected_rounds == 1.5
+    assert found.resolved.dynamic_sampling.together
+    assert found.resolved.dynamic_sampling.filters_first
+    # Batches of 40, or of 32 where nothing says it, are begun until 48 are waited for: two of either.
+    for begun, more in (("--over-sampling-batch-size 40", 80 / 48), ("", 64 / 48)):
+        other = read(f"{SHARED} --dynamic-sampling-filter-path a.b {begun}")
+        assert other.job.workload.over_provisioning == pytest.approx(more)
     compared = read(f"{SHARED} {flags} --use-kl-loss")
     assert compared.job.algorithm == "grpo"
-    assert "dynamic-sampling-filter-path" in compared.keys.changes_work
+    assert compared.resolved.dynamic_sampling == found.resolved.dynamic_sampling
+    assert compared.job.workload.over_provisioning == 2.0
+    alone = read(
+        f"{SHARED} {flags} --advantage-estimator reinforce_plus_plus --normalize-advantages"
+    )
+    assert "dynamic-sampling-filter-path" in alone.keys.changes_work
 
 
 def test_attention_of_groups_and_experts_over_all_of_an_engine_s_ranks():
@@ -583,15 +594,6 @@ def test_flags_without_positions_write_no_model_of_an_unknown_name():
     assert read(f"{words} {sizes}").job.models["actor"].num_layers == 42
     with pytest.raises(FileError, match="no sheet is of"):
         read(f"{words} {sizes} --position-embedding-type none", "miles")
-
-
-def test_a_critic_on_gpus_of_its_own_is_doubtful_where_a_version_has_it():
-    old = read(f"{SHARED} --advantage-estimator ppo", version="0.2")
-    assert any("a critic on GPUs of its own" in each for each in old.doubts())
-    new = read(f"{SHARED} --advantage-estimator ppo --kl-loss-coef 0", version="0.3")
-    assert not list(new.doubts())
-    forked = read(f"{SHARED} --advantage-estimator ppo --critic-num-nodes 1", "miles")
-    assert any("critic-num-nodes=1" in each for each in forked.doubts())
 
 
 @pytest.mark.parametrize("written", ["([1]*4)", "[1,1]*2", "([1]+[1]*3)", "[1,1,1,1]"])

@@ -47,6 +47,7 @@ BREAKS = {
     "more-are-begun-than-learnt-from": f"{SOUND} --over-sampling-batch-size 16",
     "one-penalty-is-on": f"{SOUND} --kl-coef 0.01 --kl-loss-coef 0.01",
     "references-are-loaded": without("ref-load"),
+    "weights-without-copies-are-one-model-s": f"{SOUND} --disable-weights-backuper",
     "advantages-are-normalised": SOUND.replace("estimator grpo", "estimator reinforce_plus_plus"),
     "ratios-are-corrected-once": f"{SOUND} --use-rollout-logprobs --use-tis",
     "teachers-are-told": f"{SOUND} --use-opd --opd-type megatron",
@@ -106,6 +107,16 @@ def test_rules_of_both_are_found_broken(name):
 )
 def test_rules_of_one_are_found_broken(framework, name):
     assert name in broken(framework, OWN[framework][name])
+
+
+def test_changed_bytes_went_by_other_words_before():
+    words = f"{APART} --update-weight-mode delta --update-weight-encoding deltas_zstd"
+    assert "files-carry-what-they-can" not in broken("slime", words)
+    disk = f"{words} --update-weight-transport disk"
+    assert "files-carry-what-they-can" in broken("slime", disk)
+    assert "files-carry-what-they-can" not in broken(
+        "slime", f"{disk} --update-weight-delta-dir /a"
+    )
 
 
 @pytest.mark.parametrize(
