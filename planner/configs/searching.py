@@ -50,6 +50,8 @@ from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
 
 FactsOf = Callable[[Job], Facts]
+# Shares of the GPUs that are looked at for an engine which stays awake beside a training: its usual one leaves that no room.
+AWAKE_SHARES = (0.3, 0.5, 0.7)
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 
 
@@ -213,7 +215,7 @@ def plans_beyond(
         gain = 1 - value(wide.plans[0]) / value(within.plans[0])
     needs = None
     try:
-        exported(wide.plans[0].plan, target)
+        exported(wide.plans[0].plan, target, runs_on=pinned.framework_version)
     except UserError as error:
         needs = str(error)
     title = load_config_sheet(target).title
@@ -301,6 +303,9 @@ class _FrameworkSearch:
         self.seconds, self.progress = seconds, progress
         check_parts(target, "keys", "writing")
         self.sheet = load_config_sheet(target)
+        # A version that is asked for is of the job's own framework: another one runs as its newest.
+        self.version = pinned.framework_version if target == target_of(job) else None
+        self.pinned = pinned = replace(pinned, framework_version=self.version)
         self.ways = tuple(ways_of(self.sheet, job, pinned))
         self.facts_of = cache(facts_of)
         self.plans = cache(self._plans)
@@ -335,7 +340,7 @@ class _FrameworkSearch:
             assert problem is not None, "without a plan there is a reason"
             raise problem
         try:
-            merged = _merged(found, self.sheet, self.job, objective)
+            merged = _merged(found, self.sheet, self.job, objective, self.version)
         except InfeasibleError as error:
             raise unfinished or error from None
         return _unbounded(merged) if unfinished else merged
@@ -350,6 +355,8 @@ def _unbounded(found: SearchResult) -> SearchResult:
 def ways_of(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkSetup]:
     """Yield a framework's ways to run a job: by trainer, arrangement, and whether micro-batches are packed."""
     own, named = {each.framework for each in sheet.trainers.values()}, framework_of(job)
+    version = pinned.framework_version
+    run_by = sheet if version is None else sheet.of(version)
     runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]
     usual = {mode for way in runs if not way.otherwise for mode in _modes(way, job, pinned.asked)}
     for way in runs:
@@ -364,7 +371,7 @@ def ways_of(sheet: ConfigSheet, job: Job, pinned: Pinned) -> Iterator[FrameworkS
                 continue
             for cluster in _clusters(job):
                 own_job = moved(replace(job, cluster=cluster), trainer)
-                own_job = as_run(own_job, sheet, name, way)
+                own_job = as_run(own_job, run_by, name, way)
                 yield from _pinned_ways(way, name, trainer, own_job, pinned, modes)
 
 
@@ -468,16 +475,25 @@ def _pinned_ways(
     )
     shared = tuple(each for each in way.shared if not each.trainers or name in each.trainers)
     packs: tuple[bool | None, ...] = way.packs or (None,)
-    for chosen, packed in product(way.choices or (FrozenDict(),), packs):
+    shares = AWAKE_SHARES if _stays_awake(way, job) else (None,)
+    for chosen, packed, share in product(way.choices or (FrozenDict(),), packs, shares):
         drafts = dict(pinned.tasks)
         for task in tasks:
             fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
             if way.usual_running and task.generates:
                 fixed["max_running"] = usual_running(sheet_of(job, job.cluster[0].gpu))
-            drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
+            draft = drafts.get(task.name, TaskDraft())
+            if task.generates and share is not None and draft.memory_fraction is None:
+                fixed.setdefault("memory_fraction", share)
+            drafts[task.name] = _joined(task, draft, fixed)
         arranged = Arranged(arrangement=way, recompute=trainer.recompute, packs=packed)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
         yield FrameworkSetup(job=job, pinned=kept, shared=shared)
+
+
+def _stays_awake(way: Arrangement, job: Job) -> bool:
+    """Tell whether an engine keeps its share of the GPUs on which others work."""
+    return not way.apart and not job.engines.sleeps
 
 
 def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[str, Any]:
@@ -556,7 +572,9 @@ def _searched(asked: SetupSearch) -> BoundedPlans:
     if not plans or plans[0] != free.plans[0]:
         repaired = _repaired(asked, way.pinned, free.plans[0].plan)
         plans = (*plans, *(each for result in repaired for each in result.plans))
-    if not plans or not _is_told(min(plans, key=value).plan, asked.target):
+    if not plans or not _is_told(
+        min(plans, key=value).plan, asked.target, way.pinned.framework_version
+    ):
         plans = (*plans, *_without_chunks(asked))
     return BoundedPlans(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
@@ -581,10 +599,10 @@ def _groups(way: FrameworkSetup) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield from ((field, names) for field in each.fields if len(names) > 1)
 
 
-def _is_told(plan: Plan, target: str) -> bool:
-    """Tell whether a framework's keys can say a plan."""
+def _is_told(plan: Plan, target: str, version: str | None) -> bool:
+    """Tell whether keys of a framework's version, of the newest where that is None, can say a plan."""
     with suppress(UserError):
-        exported(plan, target)
+        exported(plan, target, runs_on=version)
         return True
     return False
 
@@ -638,9 +656,13 @@ def _value_of(job: Job, objective: str) -> Callable[[Candidate], float]:
 
 
 def _merged(
-    bounded: Sequence[BoundedPlans], sheet: ConfigSheet, job: Job, objective: str
+    bounded: Sequence[BoundedPlans],
+    sheet: ConfigSheet,
+    job: Job,
+    objective: str,
+    version: str | None,
 ) -> SearchResult:
-    """Return several searches as one: the best plans that the framework takes, under the lowest bound.
+    """Return several searches as one: the best plans that the framework's version takes, under the lowest bound.
 
     Raises:
         UserError: It takes none of them.
@@ -651,7 +673,7 @@ def _merged(
     problem: UserError | None = None
     for each in sorted((each for result in found for each in result.plans), key=value):
         try:
-            exported(each.plan, sheet.name)
+            exported(each.plan, sheet.name, runs_on=version)
         except UserError as error:
             problem = problem or error
             continue

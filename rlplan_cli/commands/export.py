@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlplan.planner.configs.frameworks import names_in_words
-from rlplan_cli.config_options import complete_written
+from rlplan_cli.config_options import complete_written, values_of
 from rlplan_cli.configured import no_script
 from rlplan_cli.terminal import JsonOption, echo_json, say, say_written
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rlplan.plan import Plan
     from rlplan.planner.configs.writing.exporting import Exported
     from rlplan.profiles.facts import Facts
@@ -47,18 +49,30 @@ def command(
             "examples/configs/grpo_math_1B.yaml; as the exported file is to name it."
         ),
     ] = None,
+    set_keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Beside --patch: what was said beside the script when the plan was found. May be given several times.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan by the keys of a framework; what that cannot run is refused."""
+    from rlplan.errors import FileError
     from rlplan.files.writing import check_files, plain, write_text
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.configs.writing.exporting import exported
 
+    if set_keys and patch is None:
+        problem, allowed = "is of a script, and none is named", "with --patch"
+        raise FileError("--set", problem, value=set_keys[0], allowed=allowed)
     check_files({"--out": out}, inputs=[plan, *([patch] if patch else [])])
     loaded, facts = load_plan(no_script(plan))
     found = exported(loaded, to, file=str(plan), facts=facts, version=version, defaults=defaults)
     if patch is not None:
-        found = _patched(patch, found, loaded)
+        found = _patched(patch, found, loaded, values_of(set_keys or ()))
     else:
         found = _reread(found, loaded, facts, out)
     if out is not None:
@@ -94,7 +108,7 @@ def _reread(found: Exported, plan: Plan, facts: Facts, out: Path | None) -> Expo
     return replace(found, notes=(*found.notes, note))
 
 
-def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
+def _patched(script: Path, found: Exported, plan: Plan, given: Mapping[str, str]) -> Exported:
     """Return an export whose text is the user's own script with the plan's keys; what has changed is said.
 
     Raises:
@@ -103,7 +117,7 @@ def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
     from rlplan.planner.configs.writing.exporting import NOT_WRITTEN
     from rlplan.planner.configs.writing.patching import patched
 
-    new = patched(script, found.framework, plan, found.decided)
+    new = patched(script, found.framework, plan, found.decided, given)
     for each in new.changes:
         before = "was not said" if each.before is None else f"was {each.before}"
         said = (
@@ -112,7 +126,9 @@ def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
             else f"left out: {each.key}"
         )
         say(f"{said} ({before})")
-    if not new.changes:
+    for taker, words in new.front.items():
+        say(f"to be given to {taker}: {' '.join(words)}")
+    if not new.changes and not new.front:
         say(f"{script} runs this plan as it is")
     notes = tuple(f"as written, {each}; a step is as long" for each in new.notes)
     # What is not written stays as the script has it.

@@ -191,6 +191,7 @@ class LaunchSheet:
         apart: Flags of launchers that mean something else than the keys of their names.
         of_launchers: Keys that only what launches reads, or its own file: what a file behind the start says of them counts last.
         in_front: Flags of launchers that the start itself refuses, so that no file of its own may say them either.
+        fronted: Words that start a launcher which takes those, right behind them.
         variables: Variables of the start's command, or of its Ray job, that are keys.
         services: Commands of their own whose flags are keys: what stands before these, by the words that start one.
         sections: Beginnings of keys that a file gives in a section of its own, and what stands in their place; the first that
@@ -211,6 +212,7 @@ class LaunchSheet:
     apart: tuple[str, ...] = ()
     of_launchers: tuple[str, ...] = ()
     in_front: tuple[str, ...] = ()
+    fronted: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     services: FrozenDict[str, str] = FrozenDict()
     sections: FrozenDict[str, str] = FrozenDict()

@@ -15,9 +15,10 @@ from rlplan.plan import USUAL_MODE, Plan, PlanDraft, TaskDraft
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import absent, check_parts, has, load_part
 from rlplan.planner.configs.importing import run_of
+from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
-from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.reading.versions import is_newest
+from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
+from rlplan.planner.configs.reading.versions import is_newest, name_in
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of
 from rlplan.planner.configs.writing.export import (
     GENERATE,
@@ -106,6 +107,7 @@ def exported(
     file: str = "plan",
     facts: Facts | None = None,
     version: str | None = None,
+    runs_on: str | None = None,
     defaults: str | None = None,
 ) -> Exported:
     """Return a plan as a framework's launch script or file.
@@ -113,13 +115,14 @@ def exported(
     Args:
         facts: Of its devices, for what to know of their memory.
         version: Of the framework; None takes the one whose keys are known.
+        runs_on: An earlier version that is to run the plan too, whose keys may lack what the plan needs.
         defaults: The file that an exported file is to inherit from.
 
     Raises:
         UnknownNameError: No such framework is known.
         MissingPartError: Plans are not exported to it.
-        FileError: The framework cannot run the plan: the field is named, and what it can; its keys of that
-            version are not known; or it takes no file.
+        FileError: The framework, or that earlier version of it, cannot run the plan: the field is named, and what it can; its
+            keys of that version are not known; or it takes no file.
     """
     check_parts(target, "keys", "writing")
     sheet = load_config_sheet(target)
@@ -134,6 +137,8 @@ def exported(
     export = Export(plan=plan, sheet=sheet, file=file)
     start = module.write(export)
     _check(export, start)
+    if runs_on is not None:
+        _check_earlier(export, start, runs_on)
     export.notes.extend(
         absent(target, part) for part in ("rules", "reading") if not has(target, part)
     )
@@ -201,6 +206,50 @@ def _check(export: Export, start: str) -> None:
         more = f" (and {len(differing) - 1} more fields)" if len(differing) > 1 else ""
         problem = f"cannot be told to {export.sheet.title} {export.sheet.version}{more}"
         raise FileError(export.file, problem, field=field, value=wanted, allowed=f"{found}")
+
+
+def of_version(values: Mapping[str, Any], sheet: ConfigSheet) -> Mapping[str, Any]:
+    """Return values by the keys of a framework's earlier version: by its names, without what it has no key for.
+
+    A plug-in may know how it said several keys by one (`of_version`).
+    """
+    if sheet.version == load_config_sheet(sheet.name).version:
+        return values
+    restated = getattr(load_part(sheet.name, "writing"), "of_version", None)
+    own = values if restated is None else restated(values, sheet)
+    named = ((name_in(sheet, key, value), value) for key, value in own.items())
+    return {name: value for name, value in named if name is not None}
+
+
+def _check_earlier(export: Export, start: str, version: str) -> None:
+    """Refuse a plan that a framework's earlier version does not run, since it has not the keys for it.
+
+    Raises:
+        FileError: Names what the plan needs and no key of that version says.
+    """
+    name, sheet = export.sheet.name, export.sheet.of(version)
+    said = {key: given.value for key, given in export.flat().items()}
+    own = of_version(said, sheet)
+    if own == said or not has(name, "reading"):
+        return
+    model, where = export.plan.job.architecture("actor").name, f"{export.file}, exported"
+
+    def differing(values: Mapping[str, Any]) -> dict[str, object]:
+        flat = {key: GivenValue(value=each, where=where) for key, each in values.items()}
+        run = run_of(Settings(sheet, flat, export.file, start, model=model))
+        job, draft = _imported(export.plan, run)
+        found = {field: wanted for field, wanted, _ in _differences(export.plan, job, draft)}
+        wakes = export.plan.job.engines.sleeps and not job.engines.sleeps and not export.apart
+        return found | ({"job.engines.sleeps": True} if wakes else {})
+
+    needed = differing(own)
+    if needed:
+        known = differing(said)
+        needed = {field: wanted for field, wanted in needed.items() if field not in known}
+    for field, wanted in needed.items():
+        problem = f"cannot be told to {export.sheet.title} {version}, which lacks a key for it"
+        allowed = f"another plan, or {export.sheet.title} {export.sheet.version}"
+        raise FileError(export.file, problem, field=field, value=wanted, allowed=allowed)
 
 
 def _of_memory(export: Export, facts: Facts) -> Iterator[str]:

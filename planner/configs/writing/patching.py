@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import islice, pairwise
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rlplan.errors import FileError, UserError
 from rlplan.files.decoding import encoding_of, read_text
+from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_text, write_yaml
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
@@ -35,6 +36,7 @@ from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import LaunchSheet
 from rlplan.planner.configs.reading.toml_files import NOTHING
 from rlplan.planner.configs.writing.export import losses_of
+from rlplan.planner.configs.writing.exporting import of_version
 from rlplan.planner.configs.writing.texts import is_of_shell, texts_with, texts_without
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.sheets import DeviceSheet
@@ -59,7 +61,13 @@ OF_WORK = (
 )
 # Settings that limit how often groups are sampled again, and lengths.
 FILTER_ROUNDS = "filter_rounds"
-LIMITS = frozenset({"max_prompt", "max_input", "max_response", "max_total", "max_model_len"})
+LIMITS = frozenset(
+    {"max_prompt", "max_input", "max_response", "max_total", "max_model_len", "server_model_len"}
+)
+# Begins the value of a key that another key says.
+OF_ANOTHER = "${"
+NOTHING_GIVEN = FrozenDict[str, str]()
+NOTHING_IN_FRONT = FrozenDict[str, tuple[str, ...]]()
 # Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
 FOLDERS_ABOVE, MOST_FILES = 4, 2000
 
@@ -79,18 +87,28 @@ class Patched:
 
     Attributes:
         notes: What it has otherwise than the plan, and is as fast and fits as that does.
+        front: Words of what launches it, and of servers beside it, that no such file holds, as `--num_processes 4`: by the
+            command that takes them.
     """
 
     text: str
     changes: tuple[PatchedKey, ...]
     notes: tuple[str, ...] = ()
+    front: Mapping[str, tuple[str, ...]] = NOTHING_IN_FRONT
 
 
-def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any]) -> Patched:
+def patched(
+    script: Path,
+    framework: str,
+    plan: Plan,
+    values: Mapping[str, Any],
+    given: Mapping[str, str] = NOTHING_GIVEN,
+) -> Patched:
     """Return a script whose framework runs a plan, changed in as few keys as do.
 
     Args:
         values: What the plan decides, by the framework's keys; None is left to the user.
+        given: Values of keys beside the script, as `--set` says them, with which the plan was found.
 
     Raises:
         UserError: The script cannot be read as the framework's or has other models than the plan, or a change cannot be made
@@ -98,25 +116,27 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
     """
     text = read_text(script)
     with TemporaryDirectory() as sheets, place_of(script) as place:
-        typed = _typed(script, framework, _options(plan, Path(sheets)))
+        options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
+        typed = _typed(script, framework, options)
         _check_models(script, typed.found, plan)
-        settings, changes = typed.found.settings, dict[str, PatchedKey]()
+        values = of_version(values, typed.found.settings.sheet)
+        decided, changes = _decided(typed.found, plan, values), dict[str, PatchedKey]()
+        started = _started(script, typed, decided)
+        settings, front = started.found.settings, started.words[1:]
 
         def read(new: str) -> Settings:
             write_text(place, new)
-            return settings_of(framework, (str(place),), typed.options)
+            return settings_of(framework, (str(place), *front), started.options)
 
-        wanted = deque(differing(typed, _decided(typed.found, plan, values)))
+        wanted = deque(differing(started, decided, has_off=not is_of_shell(script)))
         while wanted:
             key, value = assignment = wanted.popleft()
             before = settings
-            if before.given(key) is None and not _may_be_added(before.sheet.launch, key):
-                continue
             new = text_with(text, script, before, assignment, read)
             if new is None:
-                raise _without_place(script, before, assignment)
+                raise _without_place(script, before, (assignment, *wanted))
             changed, said = new
-            if not _is_of_version(said, before, key, typed.options):
+            if not _is_of_version(said, before, key, started.options):
                 continue
             text, settings = changed, said
             first = changes.get(key, PatchedKey(key=key, before=before.given(key), after=value))
@@ -125,21 +145,31 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
                 own = before.given(follower) if values.get(follower) is None else values[follower]
                 if follower not in changes and not _says(settings, (follower, own)):
                     wanted.append((follower, own))
-        left = _left_if_read(settings, typed, plan)
-        while _count(left):
-            unsaid = sorted(settings.flat.keys() - values.keys() - changes.keys())
-            tried = [_without(text, script, settings, key, read) for key in unsaid]
-            best = _best(filter(None, tried), typed, plan)
-            if best is None or _count(best[1]) >= _count(left):
-                break
-            shorter, left = best
-            gone = settings.given(shorter.key)
-            changes[shorter.key] = PatchedKey(key=shorter.key, before=gone, after=None)
-            text, settings = shorter.text, shorter.settings
+        typed = replace(typed, options=started.options)
+        left, text, settings, gone = _shortened(
+            _Draft(text, settings, read), typed, plan, {*values, *changes}, script
+        )
+        changes |= gone
         left = left or _left(settings, typed, plan)
     _check_is_as_good(script, left, plan)
     text = text.replace("\n", _line_end(script))
-    return Patched(text=text, changes=tuple(changes.values()), notes=left.words)
+    launched = _by_command(settings.sheet.launch, front)
+    told = tuple(changes.values())
+    return Patched(text=text, changes=told, notes=left.words, front=launched)
+
+
+def _by_command(launch: LaunchSheet, words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return words in front of a training by the command that takes them: its launcher, or a server."""
+    found: dict[str, tuple[str, ...]] = {}
+    taker = next(iter(launch.fronted), "the launcher")
+    for word in words:
+        own, starts = word, launch.services.items()
+        if word.startswith("--"):
+            served = ((start, each) for start, each in starts if word[2:].startswith(each))
+            taker, prefix = next(served, (next(iter(launch.fronted), "the launcher"), ""))
+            own = f"--{word[2:].removeprefix(prefix)}"
+        found[taker] = (*found.get(taker, ()), own)
+    return FrozenDict(found)
 
 
 def _line_end(script: Path) -> str:
@@ -174,6 +204,14 @@ class _Shorter(NamedTuple):
     settings: Settings
 
 
+class _Draft(NamedTuple):
+    """Hold a script's new text, what it says, and how such a text is read."""
+
+    text: str
+    settings: Settings
+    read: Callable[[str], Settings]
+
+
 class _Left(NamedTuple):
     """Hold what a configuration has otherwise than a plan.
 
@@ -187,6 +225,30 @@ class _Left(NamedTuple):
     stops: bool
     plan: Plan
     facts: Facts
+
+
+def _shortened(
+    draft: _Draft, typed: RetypedConfiguration, plan: Plan, known: Collection[str], script: Path
+) -> tuple[_Left | None, str, Settings, dict[str, PatchedKey]]:
+    """Return a text without keys that the plan leaves unsaid and that keep it from running so, what is left, and which keys are gone.
+
+    Args:
+        known: Keys that stay: what the plan decides, and what was changed.
+    """
+    text, settings, read = draft
+    gone: dict[str, PatchedKey] = {}
+    left = _left_if_read(settings, typed, plan)
+    while _count(left):
+        unsaid = sorted(settings.flat.keys() - set(known) - gone.keys())
+        tried = [_without(text, script, settings, key, read) for key in unsaid]
+        best = _best(filter(None, tried), typed, plan)
+        if best is None or _count(best[1]) >= _count(left):
+            break
+        shorter, left = best
+        before = settings.given(shorter.key)
+        gone[shorter.key] = PatchedKey(key=shorter.key, before=before, after=None)
+        text, settings = shorter.text, shorter.settings
+    return left, text, settings, gone
 
 
 def _is_of_version(new: Settings, before: Settings, key: str, options: ImportOptions) -> bool:
@@ -272,9 +334,37 @@ def _check_is_as_good(script: Path, left: _Left, plan: Plan) -> None:
     raise FileError(str(script), problem, allowed=allowed)
 
 
-def _may_be_added(launch: LaunchSheet, key: str) -> bool:
-    """Tell whether the command that trains takes a key: not what its launcher reads, or a server's."""
-    return key not in launch.in_front and not key.startswith(tuple(launch.services.values()))
+def _started(
+    script: Path, typed: RetypedConfiguration, decided: Mapping[str, Any]
+) -> RetypedConfiguration:
+    """Return a configuration as it will be started: a recipe or a program with what launches it for the plan.
+
+    What was said beside it of keys that the plan decides is left out: these are to stand in its text.
+    """
+    framework, options = typed.found.settings.sheet.name, typed.options
+    left = {key: value for key, value in options.values.items() if key not in decided}
+    for own in (replace(options, values=FrozenDict(left)), options):
+        front: tuple[str, ...] = ()
+        with suppress(UserError):  # what nothing else says is needed to read it
+            if not is_of_shell(script):
+                front = _front(settings_of(framework, (str(script),), own), decided)
+            if own == options and not front:
+                return typed
+            return _typed(script, framework, own, front)
+    return typed
+
+
+def _front(settings: Settings, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of what launches a recipe or a program, and of servers beside it, which no such file holds.
+
+    Keys that its own files say already as the plan has them are left out.
+    """
+    launch, words = settings.sheet.launch, list[str]()
+    for key, value in values.items():
+        elsewhere = key in launch.in_front or key.startswith(tuple(launch.services.values()))
+        if elsewhere and value is not None and not _says(settings, (key, value)):
+            words += argument(settings, key, value) or ()
+    return tuple(words)
 
 
 def _said_of(layout: TaskPlan) -> dict[str, object]:
@@ -319,7 +409,11 @@ def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[
     keys = {key for name in alike & sheet.settings.keys() for key in sheet.settings[name].keys}
     if losses_of(found.resolved) == losses_of(plan.job):
         keys |= {key for each in sheet.losses.values() for key in each.keys}
-    written = {key: value for key, value in values.items() if key not in keys}
+    written = {
+        key: value
+        for key, value in values.items()
+        if key not in keys and not str(value).startswith(OF_ANOTHER)
+    }
     if found.settings.sheet.arguments != "toml":
         return written
     return {key: NOTHING[0] if value is None else value for key, value in written.items()}
@@ -331,19 +425,22 @@ def _limits(job: Job) -> tuple[float | None, ...]:
     return longest(work.prompt_tokens), longest(work.response_tokens), work.max_total_tokens
 
 
-def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[Assignment, ...]:
+def differing(
+    typed: RetypedConfiguration, values: Mapping[str, Any], *, has_off: bool = False
+) -> tuple[Assignment, ...]:
     """Return the fewest assignments that make a configuration run a plan, among keys that the plan decides.
 
     Args:
         values: What the plan decides, by the framework's keys; None is left to the user.
+        has_off: Whether its text has a word for a switch that is off, as TOML, YAML and Python do and flags do not.
     """
     settings = typed.found.settings
-    can_add = settings.sheet.arguments == "toml"  # which has a word for off where flags have none
+    can_add = has_off or settings.sheet.arguments == "toml"
     differs = tuple(
         (key, value)
         for key, value in values.items()
         if value is not None
-        and not _says(settings, (key, value))
+        and (not _says(settings, (key, value)) or (has_off and settings.given(key) is None))
         and (can_add or settings.given(key) is not None or argument(settings, key, value))
     )
     return needed_assignments(differs, typed)
@@ -377,9 +474,12 @@ def _planned(found: Imported) -> tuple[Plan, Facts]:
     return complete(found.draft, found.resolved, facts, file, misfits=True), facts
 
 
-def _typed(script: Path, framework: str, options: ImportOptions) -> RetypedConfiguration:
-    found = _imported(settings_of(framework, (str(script),), options), options)
-    return RetypedConfiguration.of((str(script),), options, found, *_planned(found))
+def _typed(
+    script: Path, framework: str, options: ImportOptions, behind: Sequence[str] = ()
+) -> RetypedConfiguration:
+    words = (str(script), *behind)
+    found = _imported(settings_of(framework, words, options), options)
+    return RetypedConfiguration.of(words, options, found, *_planned(found))
 
 
 def _check_models(script: Path, found: Imported, plan: Plan) -> None:
@@ -452,12 +552,16 @@ def text_with(
     return follows
 
 
-def _without_place(script: Path, settings: Settings, assignment: Assignment) -> FileError:
-    """Return what refuses a script whose text has no place for a key."""
-    (key, value), whole = assignment, "--out without --patch, a file of its own"
+def _without_place(
+    script: Path, settings: Settings, assignments: Sequence[Assignment]
+) -> FileError:
+    """Return what refuses a script whose text has no place for a key: it names all that are left to be set."""
+    (key, value), whole = assignments[0], "--out without --patch, a file of its own"
     if not is_of_shell(script):
         problem = "has no place for it where nothing else would change"
-        return FileError(str(script), problem, field=f"{key}={typed_value(value)}", allowed=whole)
+        left = ", ".join(f"{each}={typed_value(given)}" for each, given in assignments)
+        allowed = f"your own hand ({left}); or {whole}"
+        return FileError(str(script), problem, field=f"{key}={typed_value(value)}", allowed=allowed)
     words = argument(settings, key, value)
     if words is None:
         problem = "says a switch that has no word for off, in no place of its own"

@@ -1,5 +1,6 @@
 """AReaL: a YAML file with every section that its configuration wants, sizes as allocation strings."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from rlplan.files.writing import to_yaml
 from rlplan.job import Job, Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.reading.versions import lacks_key
 from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.areal.allocation import ARCHON, FSDP
@@ -39,6 +41,8 @@ NAMES: Final = {"experiment_name": "${experiment_name}", "trial_name": "${trial_
 STORED: Final = {**NAMES, "fileroot": "${cluster.fileroot}"}
 RARELY: Final = {**STORED, "freq_epochs": 1, "freq_steps": None, "freq_secs": None}
 WORKER: Final = {"task_type": "worker", "port_count": 2, "gpu": 1, "cmd": "python3 -m areal.infra.rpc.rpc_server"}  # fmt: skip
+# The first version whose allocations name what trains, as `sglang:d4t1+fsdp:d4` (its documents, tutorial/gsm8k_grpo.md).
+JOINED_SINCE: Final = "0.4"
 WHOLE: Final = {"mean_level": "batch", "std_level": "batch"}
 
 
@@ -92,6 +96,24 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     own = {role: job.trainer(role) for role in job.models}
     kept = {role: replace(each, weights=each.weights or "bf16") for role, each in own.items()}
     return replace(job, trainers=unusual({**given, **kept}))
+
+
+def of_version(values: Mapping[str, Any], sheet: ConfigSheet) -> Mapping[str, Any]:
+    """Return values with one allocation of all engines where a version has no back ends of their own, as from 0.4 to 1.0."""
+    engines = ("rollout.backend", "actor.backend")
+    is_joined = lacks_key(sheet, engines[1], None)
+    if not is_joined or sheet.versions.index(sheet.version) < sheet.versions.index(JOINED_SINCE):
+        return values
+    apart = values.get("rollout.scheduling_strategy.type") != COLOCATION
+    kept = {
+        key: value
+        for key, value in values.items()
+        if not key.endswith(".backend") and ".scheduling_strategy." not in key
+    }
+    return {
+        **kept,
+        "allocation_mode": ("+" if apart else "|").join(values[each] for each in engines),
+    }
 
 
 def _frame(export: Export) -> dict[str, Any]:

@@ -86,7 +86,9 @@ def _as_kept(job: Job, sheet: ConfigSheet, trainer: str, role: Role) -> TrainerO
     if trainer == FSDP and role == "reference":
         return replace(options, weights=options.weights or "bf16")
     chunk = sheet.settings["logprob_chunk"].default
-    assert isinstance(chunk, int), "the sheet has it"
+    assert chunk is None or isinstance(chunk, int), (
+        "a number of tokens; none in versions before 0.3"
+    )
     way = None
     if trainer == MEGATRON and role != "critic":
         way = "vocab-parallel-chunked"
