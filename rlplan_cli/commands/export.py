@@ -65,14 +65,20 @@ def command(
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.configs.writing.exporting import exported
 
-    if set_keys and patch is None:
-        problem, allowed = "is of a script, and none is named", "with --patch"
-        raise FileError("--set", problem, value=set_keys[0], allowed=allowed)
+    _check_set(set_keys, patch)
     check_files({"--out": out}, inputs=[plan, *([patch] if patch else [])])
     loaded, facts = load_plan(no_script(plan))
-    found = exported(loaded, to, file=str(plan), facts=facts, version=version, defaults=defaults)
+    given = values_of(set_keys or ())
+    try:
+        found = exported(
+            loaded, to, file=str(plan), facts=facts, version=version, defaults=defaults
+        )
+    except FileError:
+        if patch is None or not _stays(patch, to, loaded, given, out):
+            raise
+        return
     if patch is not None:
-        found = _patched(patch, found, loaded, values_of(set_keys or ()))
+        found = _patched(patch, found, loaded, given)
     else:
         found = _reread(found, loaded, facts, out)
     if out is not None:
@@ -87,6 +93,40 @@ def command(
         if default is None:
             say(f"to be set: {name}")
     say_written(out)
+
+
+def _check_set(set_keys: list[str] | None, patch: Path | None) -> None:
+    """Refuse values of a script's keys where no script is named.
+
+    Raises:
+        FileError: Names the first.
+    """
+    from rlplan.errors import FileError
+
+    if set_keys and patch is None:
+        problem, allowed = "is of a script, and none is named", "with --patch"
+        raise FileError("--set", problem, value=set_keys[0], allowed=allowed)
+
+
+def _stays(
+    script: Path, framework: str, plan: Plan, given: Mapping[str, str], out: Path | None
+) -> bool:
+    """Tell whether a script runs a plan as it is, and write it as it is then: no export need know how to write that.
+
+    Raises:
+        UserError: The script cannot be read.
+    """
+    from rlplan.files.decoding import read_text
+    from rlplan.files.writing import write_text
+    from rlplan.planner.configs.writing.patching import runs_already
+
+    if not runs_already(script, framework, plan, given):
+        return False
+    if out is not None:
+        write_text(out, read_text(script))
+    say(f"{script} runs this plan as it is")
+    say_written(out)
+    return True
 
 
 def _reread(found: Exported, plan: Plan, facts: Facts, out: Path | None) -> Exported:

@@ -204,6 +204,25 @@ class _Shorter(NamedTuple):
     settings: Settings
 
 
+def runs_already(
+    script: Path, framework: str, plan: Plan, given: Mapping[str, str] = NOTHING_GIVEN
+) -> bool:
+    """Tell whether a script runs a plan as it is: a search has the script's own as a candidate, which no export may know how to write.
+
+    Args:
+        given: As for `patched`.
+
+    Raises:
+        UserError: The script cannot be read as the framework's.
+    """
+    with TemporaryDirectory() as sheets:
+        options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
+        typed = _typed(script, framework, options)
+        left = _left(typed.found.settings, typed, plan)
+        own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)
+        return not left.words and own.iteration_seconds == wanted.iteration_seconds
+
+
 class _Draft(NamedTuple):
     """Hold a script's new text, what it says, and how such a text is read."""
 
@@ -339,19 +358,20 @@ def _started(
 ) -> RetypedConfiguration:
     """Return a configuration as it will be started: a recipe or a program with what launches it for the plan.
 
-    What was said beside it of keys that the plan decides is left out: these are to stand in its text.
+    What was said beside it of keys that the plan decides is left out: these are to stand in its text. With the plan's launch alone it
+    need not run yet.
     """
     framework, options = typed.found.settings.sheet.name, typed.options
     left = {key: value for key, value in options.values.items() if key not in decided}
-    for own in (replace(options, values=FrozenDict(left)), options):
-        front: tuple[str, ...] = ()
-        with suppress(UserError):  # what nothing else says is needed to read it
-            if not is_of_shell(script):
-                front = _front(settings_of(framework, (str(script),), own), decided)
-            if own == options and not front:
-                return typed
-            return _typed(script, framework, own, front)
-    return typed
+    own = replace(options, values=FrozenDict(left))
+    front: tuple[str, ...] = ()
+    if not is_of_shell(script):
+        front = _front(settings_of(framework, (str(script),), own), decided)
+    if own == options and not front:
+        return typed
+    words = (str(script), *front)
+    found = replace(typed.found, settings=settings_of(framework, words, own))
+    return replace(typed, words=words, options=own, found=found)
 
 
 def _front(settings: Settings, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -474,12 +494,9 @@ def _planned(found: Imported) -> tuple[Plan, Facts]:
     return complete(found.draft, found.resolved, facts, file, misfits=True), facts
 
 
-def _typed(
-    script: Path, framework: str, options: ImportOptions, behind: Sequence[str] = ()
-) -> RetypedConfiguration:
-    words = (str(script), *behind)
-    found = _imported(settings_of(framework, words, options), options)
-    return RetypedConfiguration.of(words, options, found, *_planned(found))
+def _typed(script: Path, framework: str, options: ImportOptions) -> RetypedConfiguration:
+    found = _imported(settings_of(framework, (str(script),), options), options)
+    return RetypedConfiguration.of((str(script),), options, found, *_planned(found))
 
 
 def _check_models(script: Path, found: Imported, plan: Plan) -> None:

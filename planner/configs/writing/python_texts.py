@@ -4,6 +4,7 @@ Comments, blanks and all other words stay: only the literal's own characters are
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Final
@@ -12,6 +13,8 @@ from rlplan.planner.configs.reading.sheet import LaunchSheet
 
 # Of places that are alike so many are tried.
 MOST_PLACES: Final = 6
+# Behind the last word of a call: its comma, and a comment up to the end of the line.
+BEHIND_THE_LAST: Final = re.compile(rb",?([ \t]*(?:#[^\n]*)?)(?=\n)")
 
 
 def in_python(
@@ -130,9 +133,15 @@ class _Places:
             return
         end = self.at(last.end_lineno, last.end_col_offset)
         first = min(each.lineno for each in (*call.args, *(each.value for each in call.keywords)))
-        joint = b", "
-        if first != call.lineno:
-            start = self.starts[(last.lineno or 1) - 1]
-            line = self.data[start:end]
-            joint = b",\n" + line[: len(line) - len(line.lstrip())]
-        yield (self.data[:end] + joint + word + self.data[end:]).decode()
+        if first == call.lineno:
+            yield (self.data[:end] + b", " + word + self.data[end:]).decode()
+            return
+        start = self.starts[last.lineno - 1]
+        line = self.data[start:end]
+        indent = line[: len(line) - len(line.lstrip())]
+        behind = BEHIND_THE_LAST.match(self.data, end)
+        comment = b"" if behind is None else behind[1]
+        after = end if behind is None else behind.end()
+        comma = b"" if behind is None else b","  # in a line of its own, as the others have it
+        new = b"," + comment + b"\n" + indent + word + comma
+        yield (self.data[:end] + new + self.data[after:]).decode()
