@@ -35,6 +35,7 @@ class Setting:
         values: What its words mean here; without any they mean themselves. An unknown one is refused.
         otherwise: The word for which an unknown one is taken, which is said; none refuses it.
         written: The key that an export writes, by role (`any` for all others); else the first.
+        example: A value that a message names where nothing says one, and no default or word would do.
     """
 
     keys: tuple[str, ...]
@@ -44,6 +45,7 @@ class Setting:
     values: FrozenDict[str, Scalar] = FrozenDict()
     otherwise: str | None = None
     written: FrozenDict[str, str] = FrozenDict()
+    example: Scalar = None
 
     def of(self, prefix: str) -> "Setting":
         """Return it with a role's prefix in its keys."""
@@ -374,7 +376,8 @@ class ConfigSheet:
 
     def of(self, version: str) -> "ConfigSheet":
         """Return it as one of the known versions has it."""
-        return self if version == self.versions[-1] else _as_of(self, version)
+        is_newest = version in {self.version, self.versions[-1]}
+        return self if is_newest else _as_of(self, version)
 
 
 def of_start(sheet: ConfigSheet, start: str) -> ConfigSheet:

@@ -234,14 +234,21 @@ def _check_earlier(export: Export, start: str, version: str) -> None:
         return
     model, where = export.plan.job.architecture("actor").name, f"{export.file}, exported"
 
-    def differing(values: Mapping[str, Any]) -> dict[str, object]:
+    def run(values: Mapping[str, Any]) -> Run:
         flat = {key: GivenValue(value=each, where=where) for key, each in values.items()}
-        run = run_of(Settings(sheet, flat, export.file, start, model=model))
-        job, draft = _imported(export.plan, run)
-        found = {field: wanted for field, wanted, _ in _differences(export.plan, job, draft)}
+        return run_of(Settings(sheet, flat, export.file, start, model=model))
+
+    def differing(values: Mapping[str, Any]) -> dict[str, object]:
+        job, draft = _imported(export.plan, run(values))
+        both = _differences(export.plan, job, draft)
+        # The job is of that version as it is; what is to be told are layouts, pools and how iterations follow each other.
+        found = {field: wanted for field, wanted, _ in both if not field.startswith("job.")}
         wakes = export.plan.job.engines.sleeps and not job.engines.sleeps and not export.apart
         return found | ({"job.engines.sleeps": True} if wakes else {})
 
+    if run(own).trainer != export.trainer:  # which that version may name otherwise, as by its file
+        tried = ({**own, key: value} for key, value in said.items() if key not in own)
+        own = next((each for each in tried if run(each).trainer == export.trainer), own)
     needed = differing(own)
     if needed:
         known = differing(said)
