@@ -1,6 +1,6 @@
 """Export a plan: write it by a framework's keys, import them again, and refuse what is not the plan then."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
@@ -208,16 +208,23 @@ def _check(export: Export, start: str) -> None:
         raise FileError(export.file, problem, field=field, value=wanted, allowed=f"{found}")
 
 
-def of_version(values: Mapping[str, Any], sheet: ConfigSheet) -> Mapping[str, Any]:
+def of_version(
+    values: Mapping[str, Any], sheet: ConfigSheet, given: Collection[str] = ()
+) -> Mapping[str, Any]:
     """Return values by the keys of a framework's earlier version: by its names, without what it has no key for.
 
     A plug-in may know how it said several keys by one (`of_version`).
+
+    Args:
+        given: Keys that a script of that version gives, and so has.
     """
     if sheet.version == load_config_sheet(sheet.name).version:
         return values
     restated = getattr(load_part(sheet.name, "writing"), "of_version", None)
-    own = values if restated is None else restated(values, sheet)
-    named = ((name_in(sheet, key, value), value) for key, value in own.items())
+    own = values if restated is None else restated(values, sheet, given)
+    named = (
+        (key if key in given else name_in(sheet, key, value), value) for key, value in own.items()
+    )
     return {name: value for name, value in named if name is not None}
 
 

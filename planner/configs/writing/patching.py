@@ -119,7 +119,8 @@ def patched(
         options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
         typed = _typed(script, framework, options)
         _check_models(script, typed.found, plan)
-        values = of_version(values, typed.found.settings.sheet)
+        own = typed.found.settings
+        values = of_version(values, own.sheet, own.flat)
         decided, changes = _decided(typed.found, plan, values), dict[str, PatchedKey]()
         started = _started(script, typed, decided)
         settings, front = started.found.settings, started.words[1:]

@@ -1,6 +1,6 @@
 """AReaL: a YAML file with every section that its configuration wants, sizes as allocation strings."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,7 +25,9 @@ from rlplan.planner.placements.arrangements import Arrangement
 
 START: Final = "examples/math/gsm8k_rl.py"
 MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reference")
-ALGORITHMS: Final = {"grpo": "token", "gspo": "sequence", PPO: "token"}
+# Of one sample a prompt advantages are of the whole batch (REINFORCE++), as with a critic.
+ALONE: Final = "reinforce-plus-plus"
+ALGORITHMS: Final = {"grpo": "token", "gspo": "sequence", PPO: "token", ALONE: "token"}
 DISK_NOTE: Final = (
     "weights reach engines on the trainer's GPUs over a disk, whose seconds no forecast counts"
 )
@@ -98,10 +100,16 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     return replace(job, trainers=unusual({**given, **kept}))
 
 
-def of_version(values: Mapping[str, Any], sheet: ConfigSheet) -> Mapping[str, Any]:
-    """Return values with one allocation of all engines where a version has no back ends of their own, as from 0.4 to 1.0."""
+def of_version(
+    values: Mapping[str, Any], sheet: ConfigSheet, given: Collection[str] = ()
+) -> Mapping[str, Any]:
+    """Return values with one allocation of all engines where a version has no back ends of their own, as from 0.4 to 1.0.
+
+    Args:
+        given: Keys that a file of it gives: engines with sizes of their own count before an allocation of all.
+    """
     engines = ("rollout.backend", "actor.backend")
-    is_joined = lacks_key(sheet, engines[1], None)
+    is_joined = lacks_key(sheet, engines[1], None) and not set(engines) <= set(given)
     if not is_joined or sheet.versions.index(sheet.version) < sheet.versions.index(JOINED_SINCE):
         return values
     apart = values.get("rollout.scheduling_strategy.type") != COLOCATION
@@ -314,7 +322,7 @@ def _losses(export: Export) -> None:
     export.put_rates()
     export.values["actor.temperature"] = "${gconfig.temperature}"
     export.put("policy_level", ALGORITHMS[export.plan.job.algorithm])
-    if export.plan.job.algorithm == PPO:
+    if export.plan.job.algorithm in {PPO, ALONE}:
         export.values |= {f"actor.adv_norm.{key}": value for key, value in WHOLE.items()}
     else:
         norm = {"mean_level": "group", "std_level": "group", "group_size": "${gconfig.n_samples}"}
