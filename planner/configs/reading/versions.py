@@ -238,6 +238,21 @@ def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:
             yield key
 
 
+def runs_as(settings: Settings) -> str:
+    """Return the version in which plans of a script are to run: its own, or of a checkout between two the first with all its keys."""
+    sheet = settings.sheet
+    if sheet.version not in sheet.versions:
+        return sheet.version
+    given = [(each.older or key, each.value) for key, each in settings.flat.items()]
+    later = sheet.versions[sheet.versions.index(sheet.version) :]
+    whole = (
+        version
+        for version in later
+        if not any(_is_absent(sheet.of(version), key, value) for key, value in given)
+    )
+    return next(whole, sheet.version)
+
+
 def lacks_key(sheet: ConfigSheet, key: str, value: object) -> bool:
     """Tell whether a sheet's version has no key of a name, nor another one for the same setting, for a value."""
     return name_in(sheet, key, value) is None
