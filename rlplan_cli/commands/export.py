@@ -122,7 +122,9 @@ def _stays(
 
     if not runs_already(script, framework, plan, given):
         return False
-    if out is not None:
+    if out is None:
+        typer.echo(read_text(script), nl=False)
+    else:
         write_text(out, read_text(script))
     say(f"{script} runs this plan as it is")
     say_written(out)
@@ -157,7 +159,7 @@ def _patched(script: Path, found: Exported, plan: Plan, given: Mapping[str, str]
     from rlplan.planner.configs.writing.exporting import NOT_WRITTEN
     from rlplan.planner.configs.writing.patching import patched
 
-    new = patched(script, found.framework, plan, found.decided, given)
+    new = patched(script, found.framework, plan, found.decided, given, found.start)
     for each in new.changes:
         before = "was not said" if each.before is None else f"was {each.before}"
         said = (

@@ -376,6 +376,79 @@ def test_keys_of_an_earlier_version_are_written_by_its_own_names(tmp_path):
     assert "generator.inference_engine." not in found.text
 
 
+ENDLESS = (
+    "# examples.train.fully_async.main_fully_async\n"
+    "uv run -m examples.train.fully_async.main_fully_async trainer.policy.model.path=Qwen/Qwen2.5-1.5B trainer.train_batch_size=64 "
+    "trainer.policy_mini_batch_size=64 generator.n_samples_per_prompt=4 trainer.placement.policy_num_gpus_per_node=4 "
+    "trainer.placement.ref_num_gpus_per_node=4 trainer.placement.colocate_all=false trainer.strategy=fsdp2 "
+    "trainer.fully_async.enabled=true trainer.fully_async.max_staleness_steps=2 trainer.algorithm.policy_loss_type=rollout_is "
+    "trainer.micro_train_batch_size_per_gpu=4 trainer.algorithm.use_kl_loss=false "
+    "generator.sampling_params.max_generate_length=500 generator.inference_engine.num_engines=4\n"
+)
+
+
+def test_a_run_without_an_end_is_started_by_another_program_where_the_plan_waits_for_each_batch(
+    tmp_path, monkeypatch, rlplan
+):
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text(ENDLESS)
+    beside = ["--gpu", "h100-80gb-sxm", "--mean-response", "300"]
+    waits = ENDLESS.replace(
+        "\nuv run -m examples.train.fully_async.main_fully_async",
+        "\nuv run -m skyrl.train.entrypoints.main_base",
+    )
+    waits = waits.replace("colocate_all=false", "colocate_all=true").replace(
+        "rollout_is", "regular"
+    )
+    Path("waits.sh").write_text(waits.replace(" trainer.fully_async.enabled=true", ""))
+    assert (
+        rlplan(
+            "import", *beside, "--plan", "plan.yaml", "--out", "job.yaml", "skyrl", "waits.sh"
+        ).code
+        == 0
+    )
+    told = rlplan("export", "plan.yaml", "--to", "skyrl", "--patch", "run.sh", "--out", "new.sh")
+    assert told.code == 0, told.err
+    assert "what is started=skyrl.train.entrypoints.main_base" in told.err
+    text = Path("new.sh").read_text()
+    assert text.startswith(
+        "# examples.train.fully_async.main_fully_async\nuv run -m skyrl.train.entrypoints.main_base "
+    )
+    assert "trainer.placement.colocate_all=true" in text
+
+
+def test_a_plan_that_is_the_scripts_own_is_the_script_whatever_exports_know(
+    tmp_path, monkeypatch, rlplan
+):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PROGRAM)  # by DDP, which no export writes
+    beside = ["--gpu", "h100-80gb-sxm", "--mean-response", "300"]
+    assert (
+        rlplan(
+            "import", *beside, "--plan", "plan.yaml", "--out", "job.yaml", "trl", "train.py"
+        ).code
+        == 0
+    )
+    assert rlplan("export", "plan.yaml", "--to", "trl").code == 2
+    told = rlplan("export", "plan.yaml", "--to", "trl", "--patch", "train.py")
+    assert (told.code, told.out) == (0, PROGRAM)
+    assert "train.py runs this plan as it is" in told.err
+
+
+def test_values_beside_a_search_are_taken_beside_its_export_too(tmp_path, monkeypatch, rlplan):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(TRL.replace("deepspeed: zero2.json\n", ""))
+    beside = ["--gpu", "h100-80gb-sxm", "--mean-response", "300", "--set", "num_processes=4"]
+    found = rlplan("search", "recipe.yaml", "--framework", "trl", *beside, "--out", "best.yaml")
+    assert found.code == 0, found.err
+    patch = ["export", "best.yaml", "--to", "trl", "--patch", "recipe.yaml"]
+    assert rlplan(*patch).code == 2  # of eight processes, of which nothing is said
+    told = rlplan(*patch, "--set", "num_processes=4")
+    assert told.code == 0, told.err
+    assert "to be given to accelerate launch: --num_processes" in told.err
+    assert "--patch" in rlplan("export", "best.yaml", "--to", "trl", "--set", "num_processes=4").err
+
+
 def test_what_would_not_fit_as_written_is_refused_though_its_layouts_are_the_plans(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(TRL)

@@ -228,6 +228,12 @@ def of_version(
     return {name: value for name, value in named if name is not None}
 
 
+def start_of_version(start: str, sheet: ConfigSheet) -> str:
+    """Return the command that starts a framework's earlier version, where its plug-in knows how that is called (`start_of_version`)."""
+    restated = getattr(load_part(sheet.name, "writing"), "start_of_version", None)
+    return start if restated is None else str(restated(start, sheet))
+
+
 def _check_earlier(export: Export, start: str, version: str) -> None:
     """Refuse a plan that a framework's earlier version does not run, since it has not the keys for it.
 

@@ -36,8 +36,13 @@ from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import LaunchSheet
 from rlplan.planner.configs.reading.toml_files import NOTHING
 from rlplan.planner.configs.writing.export import losses_of
-from rlplan.planner.configs.writing.exporting import of_version
-from rlplan.planner.configs.writing.texts import is_of_shell, texts_with, texts_without
+from rlplan.planner.configs.writing.exporting import of_version, start_of_version
+from rlplan.planner.configs.writing.texts import (
+    is_of_shell,
+    texts_started,
+    texts_with,
+    texts_without,
+)
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.simulate import simulate
@@ -66,6 +71,8 @@ LIMITS = frozenset(
 )
 # Begins the value of a key that another key says.
 OF_ANOTHER = "${"
+# What a change of the program that trains is called.
+START = "what is started"
 NOTHING_GIVEN = FrozenDict[str, str]()
 NOTHING_IN_FRONT = FrozenDict[str, tuple[str, ...]]()
 # Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
@@ -103,11 +110,14 @@ def patched(
     plan: Plan,
     values: Mapping[str, Any],
     given: Mapping[str, str] = NOTHING_GIVEN,
+    start: str = "",
 ) -> Patched:
     """Return a script whose framework runs a plan, changed in as few keys as do.
 
     Args:
         values: What the plan decides, by the framework's keys; None is left to the user.
+        start: The command that an export of the plan is started by: another program where iterations follow each other otherwise
+            than in the script.
         given: Values of keys beside the script, as `--set` says them, with which the plan was found.
 
     Raises:
@@ -129,23 +139,12 @@ def patched(
             write_text(place, new)
             return settings_of(framework, (str(place), *front), started.options)
 
+        if plan.mode != typed.plan.mode:
+            text, settings = _restarted(_Draft(text, settings, read), start, changes)
+        started = replace(started, found=replace(started.found, settings=settings))
         wanted = deque(differing(started, decided, has_off=not is_of_shell(script)))
-        while wanted:
-            key, value = assignment = wanted.popleft()
-            before = settings
-            new = text_with(text, script, before, assignment, read)
-            if new is None:
-                raise _without_place(script, before, (assignment, *wanted))
-            changed, said = new
-            if not _is_of_version(said, before, key, started.options):
-                continue
-            text, settings = changed, said
-            first = changes.get(key, PatchedKey(key=key, before=before.given(key), after=value))
-            changes[key] = replace(first, after=value)
-            for follower in _followers(settings, before, key):
-                own = before.given(follower) if values.get(follower) is None else values[follower]
-                if follower not in changes and not _says(settings, (follower, own)):
-                    wanted.append((follower, own))
+        draft = _Draft(text, settings, read)
+        text, settings = _changed(draft, wanted, values, changes, (script, started.options))
         typed = replace(typed, options=started.options)
         left, text, settings, gone = _shortened(
             _Draft(text, settings, read), typed, plan, {*values, *changes}, script
@@ -245,6 +244,54 @@ class _Left(NamedTuple):
     stops: bool
     plan: Plan
     facts: Facts
+
+
+def _changed(
+    draft: _Draft,
+    wanted: deque[Assignment],
+    values: Mapping[str, Any],
+    changes: dict[str, PatchedKey],
+    of: tuple[Path, ImportOptions],
+) -> tuple[str, Settings]:
+    """Return a text with assignments, and what it says; which keys are changed is put to the others.
+
+    Args:
+        values: What the plan decides: a key that follows another gets its own value again.
+        of: The user's file, and how it is read.
+
+    Raises:
+        FileError: The text has no place for a key.
+    """
+    (text, settings, read), (script, options) = draft, of
+    while wanted:
+        key, value = assignment = wanted.popleft()
+        before = settings
+        new = text_with(text, script, before, assignment, read)
+        if new is None:
+            raise _without_place(script, before, (assignment, *wanted))
+        changed, said = new
+        if not _is_of_version(said, before, key, options):
+            continue
+        text, settings = changed, said
+        first = changes.get(key, PatchedKey(key=key, before=before.given(key), after=value))
+        changes[key] = replace(first, after=value)
+        for follower in _followers(settings, before, key):
+            own = before.given(follower) if values.get(follower) is None else values[follower]
+            if follower not in changes and not _says(settings, (follower, own)):
+                wanted.append((follower, own))
+    return text, settings
+
+
+def _restarted(draft: _Draft, start: str, changes: dict[str, PatchedKey]) -> tuple[str, Settings]:
+    """Return a text that starts what a plan is started by, and what it says; as it is where nothing else would stay the same."""
+    text, settings, read = draft
+    for new in texts_started(text, settings, start_of_version(start, settings.sheet)):
+        with suppress(UserError):
+            said = read(new)
+            if said.start != settings.start and said.flat.keys() == settings.flat.keys():
+                changes[START] = PatchedKey(key=START, before=settings.start, after=said.start)
+                return new, said
+    return text, settings
 
 
 def _shortened(

@@ -100,6 +100,23 @@ def texts_without(text: str, path: Path, settings: Settings, key: str) -> Iterat
         yield from _without(text, _place_of(words))
 
 
+def texts_started(text: str, settings: Settings, start: str) -> Iterator[str]:
+    """Yield a shell's text in which another module, or a script in the same folder, is started.
+
+    Args:
+        start: The command that starts it, whose last word counts; empty yields nothing.
+    """
+    own, new = settings.start, (start.split() or [""])[-1]
+    if not own or not new or own == new or own.endswith(f"/{new}"):
+        return
+    if own.endswith(".py") and new.endswith(".py"):  # of the same checkout
+        own, new = own.rpartition("/")[2], new.rpartition("/")[2]
+    place = re.compile(rf"(?<![\w.-]){re.escape(own)}(?![\w.-])")
+    found = sorted(place.finditer(text), key=lambda each: _is_comment(text, each.start()))
+    for each in found[:MOST_PLACES]:
+        yield text[: each.start()] + new + text[each.end() :]
+
+
 def is_of_shell(path: Path) -> bool:
     """Tell whether a file's text is a shell's: there keys may come from outside, as `"$@"`."""
     return path.suffix.lower() not in WRITTEN_AS

@@ -43,8 +43,8 @@ NAMES: Final = {"experiment_name": "${experiment_name}", "trial_name": "${trial_
 STORED: Final = {**NAMES, "fileroot": "${cluster.fileroot}"}
 RARELY: Final = {**STORED, "freq_epochs": 1, "freq_steps": None, "freq_secs": None}
 WORKER: Final = {"task_type": "worker", "port_count": 2, "gpu": 1, "cmd": "python3 -m areal.infra.rpc.rpc_server"}  # fmt: skip
-# The first version whose allocations name what trains, as `sglang:d4t1+fsdp:d4` (its documents, tutorial/gsm8k_grpo.md).
-JOINED_SINCE: Final = "0.4"
+# The first version whose allocations name what trains, as `sglang:d4t1+fsdp:d4` (0.3.3, areal/api/alloc_mode.py).
+JOINED_SINCE: Final = "0.3"
 WHOLE: Final = {"mean_level": "batch", "std_level": "batch"}
 
 
@@ -103,7 +103,7 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
 def of_version(
     values: Mapping[str, Any], sheet: ConfigSheet, given: Collection[str] = ()
 ) -> Mapping[str, Any]:
-    """Return values with one allocation of all engines where a version has no back ends of their own, as from 0.4 to 1.0.
+    """Return values with one allocation of all engines where a version has no back ends of their own, as from 0.3.3 to 1.0.2.
 
     Args:
         given: Keys that a file of it gives: engines with sizes of their own count before an allocation of all.

@@ -24,6 +24,8 @@ from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.units import GIB
 
+# How versions of skyrl_train are called here.
+EARLIER: Final = "train-"
 SYNC: Final = "uv run --isolated --extra {} -m skyrl.train.entrypoints.main_base"
 ONE_STEP_OFF: Final = "uv run --isolated --extra {} -m examples.train.async.main_async"
 FULLY_ASYNC: Final = "uv run --isolated --extra {} -m examples.train.fully_async.main_fully_async"
@@ -78,6 +80,13 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     if ENDLESS_MODE in way.modes and not in_reward:
         return replace(job, old_log_prob="engine")
     return job
+
+
+def start_of_version(start: str, sheet: ConfigSheet) -> str:
+    """Return a command by the modules that skyrl_train, whose versions came first, has in their place."""
+    if not sheet.version.startswith(EARLIER):
+        return start
+    return start.replace(" skyrl.train.", " skyrl_train.").replace(" examples.train.", " examples.")
 
 
 def _as_kept(job: Job, sheet: ConfigSheet, trainer: str, role: Role) -> TrainerOptions:
