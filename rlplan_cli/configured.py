@@ -82,9 +82,19 @@ class ScriptOptions(NamedTuple):
         ),
     ] = None
 
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ROLE=]MODEL",
+            help="Its actor's model, or another role's (reward=llama-3-8b), where that is left open or not known.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None
+
     def given(self, gpu: str | None) -> GivenOptions:
         """Return it as said beside a configuration, with the type of its GPUs."""
-        return GivenOptions(gpu, self.mean_response, self.mean_prompt, values=self.set_keys)
+        own = GivenOptions(gpu, self.mean_response, self.mean_prompt, values=self.set_keys)
+        return own._replace(model=self.model)
 
 
 class Configured(NamedTuple):

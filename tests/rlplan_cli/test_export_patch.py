@@ -435,6 +435,17 @@ def test_a_plan_that_is_the_scripts_own_is_the_script_whatever_exports_know(
     assert "train.py runs this plan as it is" in told.err
 
 
+def test_a_model_that_a_recipe_leaves_open_is_named_as_its_message_says(
+    tmp_path, monkeypatch, rlplan
+):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(TRL.partition("\n")[2])
+    beside = ["--framework", "trl", "--gpu", "h100-80gb-sxm", "--mean-response", "300"]
+    refused = rlplan("search", "recipe.yaml", *beside)
+    assert "rlplan search --model Qwen/Qwen2.5-7B-Instruct recipe.yaml" in refused.err
+    assert rlplan("search", "--model", "Qwen/Qwen2.5-1.5B", "recipe.yaml", *beside).code == 0
+
+
 def test_values_beside_a_search_are_taken_beside_its_export_too(tmp_path, monkeypatch, rlplan):
     monkeypatch.chdir(tmp_path)
     Path("recipe.yaml").write_text(TRL.replace("deepspeed: zero2.json\n", ""))
