@@ -200,6 +200,7 @@ def test_engines_that_nothing_names_are_asked_for_by_words_that_can_be_used(
     words, options = [str(tmp_path / "open.yaml")], replace(OPTIONS, version=version)
     with pytest.raises((MissingValueError, MissingValuesError)) as error:
         imported("areal", words, options)
+    assert isinstance(error.value, MissingValueError | MissingValuesError)
     assert [each.options for each in error.value.missing] == [
         ("--set", f"{key}={value}") for key, value in named.items()
     ]
