@@ -50,8 +50,8 @@ from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
 
 FactsOf = Callable[[Job], Facts]
-# Shares of the GPUs that are looked at for an engine which stays awake beside a training: its usual one leaves that no room.
-AWAKE_SHARES = (0.3, 0.5, 0.7)
+# Shares of the GPUs that are looked at for an engine which stays awake beside a training: its usual one may leave that no room.
+AWAKE_SHARES = (None, 0.3, 0.5, 0.7)
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 
 

@@ -267,6 +267,8 @@ def _changed(
         key, value = assignment = wanted.popleft()
         before = settings
         new = text_with(text, script, before, assignment, read)
+        if new is None and before.given(key) is None and _is_elsewhere(before.sheet.launch, key):
+            continue  # its launcher's, which may be another than takes it: what is left is judged then
         if new is None:
             raise _without_place(script, before, (assignment, *wanted))
         changed, said = new
@@ -422,6 +424,11 @@ def _started(
     return replace(typed, words=words, options=own, found=found)
 
 
+def _is_elsewhere(launch: LaunchSheet, key: str) -> bool:
+    """Tell whether what launches the training, or a server beside it, reads a key, and not the program that trains."""
+    return key in launch.in_front or key.startswith(tuple(launch.services.values()))
+
+
 def _front(settings: Settings, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of what launches a recipe or a program, and of servers beside it, which no such file holds.
 
@@ -429,8 +436,7 @@ def _front(settings: Settings, values: Mapping[str, Any]) -> tuple[str, ...]:
     """
     launch, words = settings.sheet.launch, list[str]()
     for key, value in values.items():
-        elsewhere = key in launch.in_front or key.startswith(tuple(launch.services.values()))
-        if elsewhere and value is not None and not _says(settings, (key, value)):
+        if _is_elsewhere(launch, key) and value is not None and not _says(settings, (key, value)):
             words += argument(settings, key, value) or ()
     return tuple(words)
 
