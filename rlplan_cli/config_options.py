@@ -393,7 +393,7 @@ def import_options(
             observation_tokens=given.observation_tokens,
             tool_seconds=given.tool_seconds,
         ),
-        values=_values_of(given.values or ()),
+        values=values_of(given.values or ()),
     )
     if given.gpu is None:
         raise _without_gpu(framework, words, options, logged=logged)
@@ -425,7 +425,7 @@ def _without_gpu(
     return gpu
 
 
-def _values_of(words: Iterable[str]) -> FrozenDict[str, str]:
+def values_of(words: Iterable[str]) -> FrozenDict[str, str]:
     """Return the values of keys that words of `--set` say.
 
     Raises:

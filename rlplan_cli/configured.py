@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -81,9 +82,19 @@ class ScriptOptions(NamedTuple):
         ),
     ] = None
 
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ROLE=]MODEL",
+            help="Its actor's model, or another role's (reward=llama-3-8b), where that is left open or not known.",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None
+
     def given(self, gpu: str | None) -> GivenOptions:
         """Return it as said beside a configuration, with the type of its GPUs."""
-        return GivenOptions(gpu, self.mean_response, self.mean_prompt, values=self.set_keys)
+        own = GivenOptions(gpu, self.mean_response, self.mean_prompt, values=self.set_keys)
+        return own._replace(model=self.model)
 
 
 class Configured(NamedTuple):
@@ -100,6 +111,14 @@ class Configured(NamedTuple):
     def job(self) -> Job:
         """Return the resolved job; paths in it are relative to where the process runs."""
         return self.found.resolved
+
+    @property
+    def pinned(self) -> Pinned:
+        """Return what a search for other plans keeps of it: its framework's version, in which these are to run."""
+        from rlplan.planner.configs.reading.versions import runs_as
+        from rlplan.planner.requests.pinned import NOTHING_PINNED
+
+        return replace(NOTHING_PINNED, framework_version=runs_as(self.found.settings))
 
     def plan(self, profile: Path | None = None, site: Path | None = None) -> tuple[Plan, Facts]:
         """Return its plan, whole and checked, and the facts for its devices.
@@ -207,12 +226,11 @@ def requested(
         UserError: The file is wrong.
     """
     from rlplan.planner.requests.drafts import load_request
-    from rlplan.planner.requests.pinned import NOTHING_PINNED
 
     script = configured(path, given, framework)
     if script is None:
         return (*load_request(path), None)
-    return script.job, NOTHING_PINNED, script
+    return script.job, script.pinned, script
 
 
 def ran_by_script(

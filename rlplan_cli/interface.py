@@ -147,7 +147,7 @@ def search(
             raise FileError("as_it_stands", "is said by the script", allowed="without it")
         from rlplan_cli.configured import own_mode
 
-        given = script.job
+        given, pinned = script.job, script.pinned
         as_it_stands, why_none = script.candidate(_path(profile), _path(site))
         mode = mode or own_mode(as_it_stands)
         if why_none:

@@ -63,6 +63,8 @@ JOB_FILE = "job.yaml"
 MOST_MISSING = 20
 # Numbers that an example may be where the framework's default does not go with what is said.
 OTHER_EXAMPLES = (8, 4, 2, 1, 16, 6, 3)
+# So many keys of a framework in a section of a file tell that they are meant as its.
+TELLING_KEYS = 2
 # How many keys a note names.
 MOST_NAMED = 8
 # Which settings give a field of a job, the first that a configuration has.
@@ -321,6 +323,7 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     _set_values(settings, options.values, folder)
     _replace_models(settings, options)
     _check_fork(settings)
+    _check_section(settings)
     return settings
 
 
@@ -350,6 +353,26 @@ def _set_values(settings: Settings, values: Mapping[str, str], folder: Path) -> 
     if values.keys() & sheet.launch.files.keys():
         settings.flat, notes = with_files(sheet, settings.flat, folder)
         settings.notes += notes
+
+
+def _check_section(settings: Settings) -> None:
+    """Refuse a file whose keys stand in a section of somebody's own, which only the program that reads it knows.
+
+    Raises:
+        FileError: Names one of them.
+    """
+    sheet = settings.sheet
+    if sheet.arguments != "flags" or settings.start or not sheet.start_keys:
+        return
+    if any(fits_any(key, sheet.start_keys) for key in settings.flat):
+        return
+    inner = [key for key in settings.flat if fits_any(key.partition(".")[2], sheet.start_keys)]
+    if len(inner) < TELLING_KEYS:
+        return
+    section = inner[0].partition(".")[0]
+    problem = f"stands in a section of its own ({section}), as a program of one's own may read it"
+    allowed = f"the program that reads the file, or {sheet.title}'s keys at its top"
+    raise settings.refused_key(inner[0], problem, allowed)
 
 
 def _check_fork(settings: Settings) -> None:

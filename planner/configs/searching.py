@@ -30,9 +30,10 @@ from rlplan.planner.answers.best_plans import (
     under_specs,
 )
 from rlplan.planner.configs.frameworks import VERSION, check_parts, frameworks_with, load_part
+from rlplan.planner.configs.on_host import with_states_on_host
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.run import unusual
-from rlplan.planner.configs.sizes import ALL_ON_HOST, ON_HOST, usual_running
+from rlplan.planner.configs.sizes import usual_running
 from rlplan.planner.configs.writing.export import GENERATE, family
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.objectives import load_objective
@@ -55,9 +56,10 @@ from rlplan.profiles.sheets import (
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
-from rlplan.units import show_seconds
 
 FactsOf = Callable[[Job], Facts]
+# Shares of the GPUs that are looked at for an engine which stays awake beside a training: its usual one may leave that no room.
+AWAKE_SHARES = (None, 0.3, 0.5, 0.7)
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 # Fields that not every framework tells role by role, or of every model, by the tasks for which 1 is tried then.
 AT_ONE: Final[Mapping[str, tuple[str, ...]]] = {"chunks": ("train",), "cp": ("train", "infer")}
@@ -123,43 +125,12 @@ def plans_of(
             again = partial(
                 best_plans_for, named, facts_of=facts_of, pinned=pinned, seconds=seconds
             )
-            hint = _with_states_on_host(sheet, job, again)
+            hint = with_states_on_host(sheet, job, framework_of(job), again)
         raise kind(f"{error} (of what {sheet.title} runs; --beyond looks further){hint}") from error
     if stands is None:
         return found
     found = replace(found, space=f"the plan as it stands and {found.space}")
     return _with_plan(found, stands, _value_of(job, job.objective))
-
-
-def _with_states_on_host(sheet: ConfigSheet, job: Job, plans: Callable[[Job], SearchResult]) -> str:
-    """Say by which option of a trainer plans of a job fit that has none; nothing where none does, or no key says it.
-
-    Searches leave such options as the job has them: they make an update several times as long.
-    """
-    learners = [
-        task.role
-        for task in tasks_of(load_algorithm(job.algorithm), job)
-        if task.trains and task.role in sheet.roles
-    ]
-    trainers = [
-        each
-        for each in sheet.trainers.values()
-        if framework_of(job) in {each.framework, sheet.name}
-    ]
-    for option, size in ON_HOST.items():
-        setting = next((each.sizes[size] for each in trainers if size in each.sizes), None)
-        if setting is None or not learners:
-            continue
-        changed = {
-            role: replace(job.trainer(role), **{option: ALL_ON_HOST[option]}) for role in learners
-        }
-        with suppress(UserError):
-            found = plans(replace(job, trainers=unusual({**(job.trainers or {}), **changed})))
-            step = show_seconds(found.plans[0].forecast.iteration_seconds)
-            keys = " ".join(f"{setting.of(sheet.roles[role]).keys[0]}=true" for role in learners)
-            said = ", ".join(f"trainers.{role}.{option}" for role in learners)
-            return f"; with states kept on the host, by {keys} ({said} of a job), the best plan takes {step} a step"
-    return ""
 
 
 def _standing(job: Job, facts_of: FactsOf, plan: Plan) -> Candidate | None:
@@ -256,7 +227,7 @@ def plans_beyond(
         gain = 1 - value(wide.plans[0]) / value(within.plans[0])
     needs = None
     try:
-        exported(wide.plans[0].plan, target)
+        exported(wide.plans[0].plan, target, runs_on=pinned.framework_version)
     except UserError as error:
         needs = str(error)
     title = load_config_sheet(target).title
@@ -349,6 +320,9 @@ class _FrameworkSearch:
         self.keeps_job = own is not None
         check_parts(target, "keys", "writing")
         self.sheet = load_config_sheet(target)
+        # A version that is asked for is of the job's own framework: another one runs as its newest.
+        self.version = pinned.framework_version if target == target_of(job) else None
+        self.pinned = pinned = replace(pinned, framework_version=self.version)
         self.ways = tuple(ways_of(self.sheet, job, pinned, own))
         self.facts_of = cache(facts_of)
         self.plans = cache(self._plans)
@@ -390,7 +364,14 @@ class _FrameworkSearch:
             assert problem is not None, "without a plan there is a reason"
             raise problem
         try:
-            merged = _merged(found, self.sheet, self.job, objective, keeps_job=self.keeps_job)
+            merged = _merged(
+                found,
+                self.sheet,
+                self.job,
+                objective,
+                version=self.version,
+                keeps_job=self.keeps_job,
+            )
         except InfeasibleError as error:
             raise unfinished or error from None
         return _unbounded(merged) if unfinished else merged
@@ -411,6 +392,8 @@ def ways_of(
         stands: The plan of a script of the framework, whose version may pass over a batch where today's does not.
     """
     own, named = {each.framework for each in sheet.trainers.values()}, framework_of(job)
+    version = pinned.framework_version
+    run_by = sheet if version is None else sheet.of(version)
     runs = [way for way in sheet.arrangements if _runs(way, job, pinned.asked)]
     usual = {mode for way in runs if not way.otherwise for mode in _modes(way, job, pinned.asked)}
     for way in runs:
@@ -425,7 +408,7 @@ def ways_of(
                 continue
             for cluster in _clusters(job):
                 own_job = moved(replace(job, cluster=cluster), trainer)
-                own_job = as_run(own_job, sheet, name, way)
+                own_job = as_run(own_job, run_by, name, way)
                 if stands is not None and stands.mode in way.modes:
                     own_job = replace(own_job, old_log_prob=job.old_log_prob)
                 yield from _pinned_ways(way, name, trainer, own_job, pinned, modes)
@@ -532,16 +515,25 @@ def _pinned_ways(
     )
     shared = tuple(each for each in way.shared if not each.trainers or name in each.trainers)
     packs: tuple[bool | None, ...] = way.packs or (None,)
-    for chosen, packed in product(way.choices or (FrozenDict(),), packs):
+    shares = AWAKE_SHARES if _stays_awake(way, job) else (None,)
+    for chosen, packed, share in product(way.choices or (FrozenDict(),), packs, shares):
         drafts = dict(pinned.tasks)
         for task in tasks:
             fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
             if way.usual_running and task.generates:
                 fixed["max_running"] = usual_running(sheet_of(job, job.cluster[0].gpu))
-            drafts[task.name] = _joined(task, drafts.get(task.name, TaskDraft()), fixed)
+            draft = drafts.get(task.name, TaskDraft())
+            if task.generates and share is not None and draft.memory_fraction is None:
+                fixed.setdefault("memory_fraction", share)
+            drafts[task.name] = _joined(task, draft, fixed)
         arranged = Arranged(arrangement=way, recompute=trainer.recompute, packs=packed)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
         yield FrameworkSetup(job=job, pinned=kept, shared=shared)
+
+
+def _stays_awake(way: Arrangement, job: Job) -> bool:
+    """Tell whether an engine keeps its share of the GPUs on which others work."""
+    return not way.apart and not job.engines.sleeps
 
 
 def _fixed(every: tuple[Fixed, ...], trainer: TrainerSheet, task: Task) -> dict[str, Any]:
@@ -615,7 +607,8 @@ class SetupSearch(NamedTuple):
     def is_told(self, plan: Plan) -> bool:
         """Tell whether the framework's keys can say a plan."""
         with suppress(UserError):
-            exported(plan, self.target, keeps_job=self.keeps_job)
+            version = self.way.pinned.framework_version
+            exported(plan, self.target, keeps_job=self.keeps_job, runs_on=version)
             return True
         return False
 
@@ -735,9 +728,10 @@ def _merged(
     job: Job,
     objective: str,
     *,
+    version: str | None,
     keeps_job: bool,
 ) -> SearchResult:
-    """Return several searches as one: the best plans that the framework takes, under the lowest bound.
+    """Return several searches as one: the best plans that the framework's version takes, under the lowest bound.
 
     Raises:
         UserError: It takes none of them.
@@ -748,7 +742,7 @@ def _merged(
     problem: UserError | None = None
     for each in sorted((each for result in found for each in result.plans), key=value):
         try:
-            exported(each.plan, sheet.name, keeps_job=keeps_job)
+            exported(each.plan, sheet.name, keeps_job=keeps_job, runs_on=version)
         except UserError as error:
             problem = problem or error
             continue

@@ -40,6 +40,7 @@ class Pinned:
         tasks: Parts of layouts by task.
         pools: Sets that every placement has.
         host: The pool of reward functions.
+        framework_version: The one of the job's framework that is to run plans, where a script of it says so; None for the newest.
     """
 
     tasks: FrozenDict[str, TaskDraft] = field(default_factory=FrozenDict)
@@ -48,13 +49,14 @@ class Pinned:
     asked: AskedSchedules = field(default_factory=AskedSchedules)
     transition: TransitionName | None = None
     arranged: Arranged | None = None
+    framework_version: str | None = None
 
     @property
     def given(self) -> bool:
         """Tell whether a user pinned more than a mode; what a framework fixes aside."""
         if self.arranged is not None:
             return bool(self.pools)
-        return replace(self, asked=AskedSchedules()) != NOTHING_PINNED
+        return replace(self, asked=AskedSchedules(), framework_version=None) != NOTHING_PINNED
 
     @property
     def pool_gpus(self) -> frozenset[int]:

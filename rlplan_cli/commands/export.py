@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rlplan.planner.configs.frameworks import names_in_words
-from rlplan_cli.config_options import complete_written
+from rlplan_cli.config_options import complete_written, values_of
 from rlplan_cli.configured import no_script
 from rlplan_cli.terminal import JsonOption, echo_json, say, say_written
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rlplan.plan import Plan
     from rlplan.planner.configs.writing.exporting import Exported
     from rlplan.profiles.facts import Facts
@@ -47,33 +49,45 @@ def command(
             "examples/configs/grpo_math_1B.yaml; as the exported file is to name it."
         ),
     ] = None,
+    set_keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Beside --patch: what was said beside the script when the plan was found. May be given several times.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan by the keys of a framework; what that cannot run is refused."""
-    from rlplan.files.decoding import encoded_as
-    from rlplan.files.writing import check_files, plain, write_bytes, write_text
+    from rlplan.errors import FileError
+    from rlplan.files.writing import check_files, plain
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.configs.writing.exporting import exported
 
+    _check_set(set_keys, patch)
     check_files({"--out": out}, inputs=[plan, *([patch] if patch else [])])
     loaded, facts = load_plan(no_script(plan))
-    found = exported(
-        loaded,
-        to,
-        file=str(plan),
-        facts=facts,
-        version=version,
-        defaults=defaults,
-        keeps_job=patch is not None,
-    )
+    given = values_of(set_keys or ())
+    try:
+        found = exported(
+            loaded,
+            to,
+            file=str(plan),
+            facts=facts,
+            version=version,
+            defaults=defaults,
+            keeps_job=patch is not None,
+        )
+    except FileError:
+        if patch is None or not _stays(patch, to, loaded, given, out):
+            raise
+        return
     if patch is not None:
-        found = _patched(patch, found, loaded)
+        found = _patched(patch, found, loaded, given)
     else:
         found = _reread(found, loaded, facts, out)
-    if out is not None and patch is not None:
-        write_bytes(out, encoded_as(patch, found.text))
-    elif out is not None:
-        write_text(out, found.text)
+    _write(out, found.text, patch)
     if as_json:
         echo_json(plain(found))
     elif out is None:
@@ -84,6 +98,52 @@ def command(
         if default is None:
             say(f"to be set: {name}")
     say_written(out)
+
+
+def _write(out: Path | None, text: str, script: Path | None) -> None:
+    """Write a text to a file, if one is named, in the encoding of the script that it changes."""
+    from rlplan.files.decoding import encoded_as
+    from rlplan.files.writing import write_bytes, write_text
+
+    if out is not None and script is not None:
+        write_bytes(out, encoded_as(script, text))
+    elif out is not None:
+        write_text(out, text)
+
+
+def _check_set(set_keys: list[str] | None, patch: Path | None) -> None:
+    """Refuse values of a script's keys where no script is named.
+
+    Raises:
+        FileError: Names the first.
+    """
+    from rlplan.errors import FileError
+
+    if set_keys and patch is None:
+        problem, allowed = "is of a script, and none is named", "with --patch"
+        raise FileError("--set", problem, value=set_keys[0], allowed=allowed)
+
+
+def _stays(
+    script: Path, framework: str, plan: Plan, given: Mapping[str, str], out: Path | None
+) -> bool:
+    """Tell whether a script runs a plan as it is, and write it as it is then: no export need know how to write that.
+
+    Raises:
+        UserError: The script cannot be read.
+    """
+    from rlplan.files.decoding import read_text
+    from rlplan.planner.configs.writing.patching import runs_already
+
+    if not runs_already(script, framework, plan, given):
+        return False
+    text = read_text(script)
+    _write(out, text, script)
+    if out is None:
+        typer.echo(text, nl=False)
+    say(f"{script} runs this plan as it is")
+    say_written(out)
+    return True
 
 
 def _reread(found: Exported, plan: Plan, facts: Facts, out: Path | None) -> Exported:
@@ -105,7 +165,7 @@ def _reread(found: Exported, plan: Plan, facts: Facts, out: Path | None) -> Expo
     return replace(found, notes=(*found.notes, note))
 
 
-def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
+def _patched(script: Path, found: Exported, plan: Plan, given: Mapping[str, str]) -> Exported:
     """Return an export whose text is the user's own script with the plan's keys; what has changed is said.
 
     Raises:
@@ -114,7 +174,7 @@ def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
     from rlplan.planner.configs.writing.exporting import NOT_WRITTEN
     from rlplan.planner.configs.writing.patching import patched
 
-    new = patched(script, found.framework, plan, found.decided)
+    new = patched(script, found.framework, plan, found.decided, given, found.start)
     for each in new.changes:
         before = "was not said" if each.before is None else f"was {each.before}"
         said = (
@@ -123,7 +183,9 @@ def _patched(script: Path, found: Exported, plan: Plan) -> Exported:
             else f"left out: {each.key}"
         )
         say(f"{said} ({before})")
-    if not new.changes:
+    for taker, words in new.front.items():
+        say(f"to be given to {taker}: {' '.join(words)}")
+    if not new.changes and not new.front:
         say(f"{script} runs this plan as it is")
     notes = tuple(f"as written, {each}; a step is as long" for each in new.notes)
     # What is not written stays as the script has it.

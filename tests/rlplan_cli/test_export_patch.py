@@ -1,6 +1,7 @@
 """`rlplan export --patch`: a user's own script, changed in what a plan has otherwise and nowhere else."""
 
 import difflib
+import json
 import re
 import shlex
 from dataclasses import replace
@@ -262,18 +263,201 @@ deepspeed: zero2.json
 """
 
 
-def test_what_a_launcher_reads_is_added_to_no_recipe(tmp_path):
+def test_what_a_launcher_reads_is_told_beside_a_recipe_and_not_written_into_it(tmp_path):
     recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(TRL)
-    other = with_field(plan_of(recipe, "trl"), "actor.update", zero=1)
-    values = exported(other, "trl").decided
-    assert values["zero_stage"] == 1
-    found = patched(recipe, "trl", other, values)
-    assert (found.text, found.changes) == (
-        TRL,
-        (),
-    )  # nor a second bound of ratios that is the first
-    assert found.notes == ("actor.update: zero is 2, and 1 in the plan",)
+    recipe.write_text(TRL.replace("deepspeed: zero2.json\n", ""))
+    other = with_field(
+        plan_of(recipe, "trl"), "actor.update", zero=1, engine="deepspeed-hf-padded-to-batch"
+    )
+    found = patched(recipe, "trl", other, exported(other, "trl").decided)
+    (words,) = found.front.values()
+    assert found.text == recipe.read_text()
+    assert "--zero_stage 1" in " ".join(words)
+    assert "--num_processes 8" in " ".join(words)
+    (recipe.parent / "start.sh").write_text(
+        f"accelerate launch {' '.join(words)} -m trl.scripts.grpo --config recipe.yaml\n"
+    )
+    assert plan_of(recipe.parent / "start.sh", "trl").tasks["actor.update"].zero == 1
+
+
+LAUNCHED = """\
+trl vllm-serve --model Qwen/Qwen2.5-1.5B &  # serves
+accelerate launch --num_processes 4 --use_deepspeed --zero_stage 2 \\
+    -m trl.scripts.grpo --model_name_or_path Qwen/Qwen2.5-1.5B --num_generations 8 \\
+    --max_completion_length 1024 --per_device_train_batch_size 8 --gradient_accumulation_steps 4 \\
+    --use_vllm --vllm_mode server --bf16
+"""
+
+
+def test_flags_of_a_launcher_and_of_a_server_are_put_behind_their_own_words(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(LAUNCHED)
+    plan = plan_of(script, "trl")
+    other = with_field(plan, "actor.update", zero=3)
+    other = with_field(other, "actor.compute_log_prob", zero=3)
+    other = with_field(other, "actor.generate", memory_fraction=0.7)
+    found = patched(script, "trl", other, exported(other, "trl").decided)
+    assert found.front == {}
+    assert "--zero_stage 3 " in found.text
+    assert (
+        "trl vllm-serve --gpu_memory_utilization 0.7 --model Qwen/Qwen2.5-1.5B &  # serves"
+        in found.text
+    )
+    script.write_text(found.text)
+    own = plan_of(script, "trl").tasks
+    assert (own["actor.update"].zero, own["actor.generate"].memory_fraction) == (3, 0.7)
+
+
+PROGRAM = '''\
+"""A program of one's own."""
+from trl import GRPOConfig, GRPOTrainer
+
+BATCH = 8  # of each GPU
+args = GRPOConfig(
+    per_device_train_batch_size=BATCH,
+    gradient_accumulation_steps=4,  # ä
+    num_generations=8, max_completion_length=1024,
+    bf16=True,
+)
+trainer = GRPOTrainer("Qwen/Qwen2.5-0.5B-Instruct", args=args)
+trainer.train()
+'''
+
+
+def test_literals_of_a_python_program_are_changed_and_all_else_of_it_stays(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(PROGRAM)
+    plan = plan_of(program, "trl")
+    other = with_field(plan, "actor.update", micro_batch=4, recompute="none")
+    values = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 8,
+        "gradient_checkpointing": False,
+    }
+    found = patched(program, "trl", other, values)
+    wanted = PROGRAM.replace("BATCH = 8  #", "BATCH = 4  #").replace("steps=4,  #", "steps=8,  #")
+    wanted = wanted.replace("    bf16=True,", "    bf16=True,\n    gradient_checkpointing=False,")
+    assert found.text == wanted
+    program.write_text(found.text)
+    update = plan_of(program, "trl").tasks["actor.update"]
+    assert (update.micro_batch, update.recompute) == (4, "none")
+
+
+def test_keys_that_a_program_has_no_place_for_are_all_named(tmp_path):
+    program = tmp_path / "train.ipynb"
+    cells = [{"cell_type": "code", "source": PROGRAM}]
+    program.write_text(json.dumps({"cells": cells}))
+    plan = plan_of(program, "trl")
+    other = with_field(plan, "actor.update", micro_batch=4)
+    values = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 8}
+    named = "per_device_train_batch_size=4, gradient_accumulation_steps=8"
+    with pytest.raises(FileError, match=re.escape(named)):
+        patched(program, "trl", other, values)
+
+
+EARLIER = (
+    "python -m skyrl_train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen2.5-1.5B trainer.train_batch_size=64 "
+    "trainer.policy_mini_batch_size=64 generator.n_samples_per_prompt=4 trainer.placement.policy_num_gpus_per_node=8 "
+    "trainer.placement.ref_num_gpus_per_node=8 trainer.strategy=fsdp2 trainer.micro_train_batch_size_per_gpu=4 "
+    "generator.sampling_params.max_generate_length=500 trainer.algorithm.use_kl_loss=false "
+    "generator.num_inference_engines=8 generator.inference_engine_tensor_parallel_size=1\n"
+)
+
+
+def test_keys_of_an_earlier_version_are_written_by_its_own_names(tmp_path):
+    script = tmp_path / "run.sh"
+    script.write_text(EARLIER)
+    plan = plan_of(script, "skyrl")
+    other = with_field(plan, "actor.generate", memory_fraction=0.6)
+    values = exported(other, "skyrl").decided
+    assert "generator.inference_engine.gpu_memory_utilization" in values
+    found = patched(script, "skyrl", other, values)
+    assert [each.key for each in found.changes] == ["generator.gpu_memory_utilization"]
+    assert "generator.inference_engine." not in found.text
+
+
+ENDLESS = (
+    "# examples.train.fully_async.main_fully_async\n"
+    "uv run -m examples.train.fully_async.main_fully_async trainer.policy.model.path=Qwen/Qwen2.5-1.5B trainer.train_batch_size=64 "
+    "trainer.policy_mini_batch_size=64 generator.n_samples_per_prompt=4 trainer.placement.policy_num_gpus_per_node=4 "
+    "trainer.placement.ref_num_gpus_per_node=4 trainer.placement.colocate_all=false trainer.strategy=fsdp2 "
+    "trainer.fully_async.enabled=true trainer.fully_async.max_staleness_steps=2 trainer.algorithm.policy_loss_type=rollout_is "
+    "trainer.micro_train_batch_size_per_gpu=4 trainer.algorithm.use_kl_loss=false "
+    "generator.sampling_params.max_generate_length=500 generator.inference_engine.num_engines=4\n"
+)
+
+
+def test_a_run_without_an_end_is_started_by_another_program_where_the_plan_waits_for_each_batch(
+    tmp_path, monkeypatch, rlplan
+):
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text(ENDLESS)
+    beside = ["--gpu", "h100-80gb-sxm", "--mean-response", "300"]
+    waits = ENDLESS.replace(
+        "\nuv run -m examples.train.fully_async.main_fully_async",
+        "\nuv run -m skyrl.train.entrypoints.main_base",
+    )
+    waits = waits.replace("colocate_all=false", "colocate_all=true").replace(
+        "rollout_is", "regular"
+    )
+    Path("waits.sh").write_text(waits.replace(" trainer.fully_async.enabled=true", ""))
+    assert (
+        rlplan(
+            "import", *beside, "--plan", "plan.yaml", "--out", "job.yaml", "skyrl", "waits.sh"
+        ).code
+        == 0
+    )
+    told = rlplan("export", "plan.yaml", "--to", "skyrl", "--patch", "run.sh", "--out", "new.sh")
+    assert told.code == 0, told.err
+    assert "what is started=skyrl.train.entrypoints.main_base" in told.err
+    text = Path("new.sh").read_text()
+    assert text.startswith(
+        "# examples.train.fully_async.main_fully_async\nuv run -m skyrl.train.entrypoints.main_base "
+    )
+    assert "trainer.placement.colocate_all=true" in text
+
+
+def test_a_plan_that_is_the_scripts_own_is_the_script_whatever_exports_know(
+    tmp_path, monkeypatch, rlplan
+):
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(PROGRAM)  # by DDP, which no export writes
+    beside = ["--gpu", "h100-80gb-sxm", "--mean-response", "300"]
+    assert (
+        rlplan(
+            "import", *beside, "--plan", "plan.yaml", "--out", "job.yaml", "trl", "train.py"
+        ).code
+        == 0
+    )
+    assert rlplan("export", "plan.yaml", "--to", "trl").code == 2
+    told = rlplan("export", "plan.yaml", "--to", "trl", "--patch", "train.py")
+    assert (told.code, told.out) == (0, PROGRAM)
+    assert "train.py runs this plan as it is" in told.err
+
+
+def test_a_model_that_a_recipe_leaves_open_is_named_as_its_message_says(
+    tmp_path, monkeypatch, rlplan
+):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(TRL.partition("\n")[2])
+    beside = ["--framework", "trl", "--gpu", "h100-80gb-sxm", "--mean-response", "300"]
+    refused = rlplan("search", "recipe.yaml", *beside)
+    assert "rlplan search --model Qwen/Qwen2.5-7B-Instruct recipe.yaml" in refused.err
+    assert rlplan("search", "--model", "Qwen/Qwen2.5-1.5B", "recipe.yaml", *beside).code == 0
+
+
+def test_values_beside_a_search_are_taken_beside_its_export_too(tmp_path, monkeypatch, rlplan):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(TRL.replace("deepspeed: zero2.json\n", ""))
+    beside = ["--gpu", "h100-80gb-sxm", "--mean-response", "300", "--set", "num_processes=4"]
+    found = rlplan("search", "recipe.yaml", "--framework", "trl", *beside, "--out", "best.yaml")
+    assert found.code == 0, found.err
+    patch = ["export", "best.yaml", "--to", "trl", "--patch", "recipe.yaml"]
+    assert rlplan(*patch).code == 2  # of eight processes, of which nothing is said
+    told = rlplan(*patch, "--set", "num_processes=4")
+    assert told.code == 0, told.err
+    assert "to be given to accelerate launch: --num_processes" in told.err
+    assert "--patch" in rlplan("export", "best.yaml", "--to", "trl", "--set", "num_processes=4").err
 
 
 def test_what_would_not_fit_as_written_is_refused_though_its_layouts_are_the_plans(tmp_path):

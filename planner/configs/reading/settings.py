@@ -455,7 +455,9 @@ class RoleSettings:
 
 
 def _example(setting: Setting, named: str) -> object:
-    """Return a value that a setting may have: the framework's default, the first word that means something, else a number."""
+    """Return a value that a setting may have: its example, the framework's default, the first word that means something, else a number."""
+    if setting.example is not None:
+        return setting.example
     if setting.default is not None:
         return setting.default
     number = EXAMPLE_TOKENS.get(named, 1)

@@ -35,6 +35,7 @@ class Setting:
         values: What its words mean here; without any they mean themselves. An unknown one is refused.
         otherwise: The word for which an unknown one is taken, which is said; none refuses it.
         written: The key that an export writes, by role (`any` for all others); else the first.
+        example: A value that a message names where nothing says one, and no default or word would do.
     """
 
     keys: tuple[str, ...]
@@ -44,6 +45,7 @@ class Setting:
     values: FrozenDict[str, Scalar] = FrozenDict()
     otherwise: str | None = None
     written: FrozenDict[str, str] = FrozenDict()
+    example: Scalar = None
 
     def of(self, prefix: str) -> "Setting":
         """Return it with a role's prefix in its keys."""
@@ -193,6 +195,7 @@ class LaunchSheet:
         apart: Flags of launchers that mean something else than the keys of their names.
         of_launchers: Keys that only what launches reads, or its own file: what a file behind the start says of them counts last.
         in_front: Flags of launchers that the start itself refuses, so that no file of its own may say them either.
+        fronted: Words that start a launcher which takes those, right behind them.
         variables: Variables of the start's command, or of its Ray job, that are keys.
         services: Commands of their own whose flags are keys: what stands before these, by the words that start one.
         sections: Beginnings of keys that a file gives in a section of its own, and what stands in their place; the first that
@@ -213,6 +216,7 @@ class LaunchSheet:
     apart: tuple[str, ...] = ()
     of_launchers: tuple[str, ...] = ()
     in_front: tuple[str, ...] = ()
+    fronted: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     services: FrozenDict[str, str] = FrozenDict()
     sections: FrozenDict[str, str] = FrozenDict()
@@ -377,7 +381,8 @@ class ConfigSheet:
 
     def of(self, version: str) -> "ConfigSheet":
         """Return it as one of the known versions has it."""
-        return self if version == self.versions[-1] else _as_of(self, version)
+        is_newest = version in {self.version, self.versions[-1]}
+        return self if is_newest else _as_of(self, version)
 
 
 def of_start(sheet: ConfigSheet, start: str) -> ConfigSheet:

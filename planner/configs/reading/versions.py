@@ -265,6 +265,54 @@ def _keys_of(settings: Settings, versions: VersionRange) -> Iterator[str]:
             yield key
 
 
+def runs_as(settings: Settings) -> str:
+    """Return the version in which plans of a script are to run: its own, or of a checkout between two the first with all its keys."""
+    sheet = settings.sheet
+    if sheet.version not in sheet.versions:
+        return sheet.version
+    given = [(each.older or key, each.value) for key, each in settings.flat.items()]
+    later = sheet.versions[sheet.versions.index(sheet.version) :]
+    whole = (
+        version
+        for version in later
+        if not any(_is_absent(sheet.of(version), key, value) for key, value in given)
+    )
+    return next(whole, sheet.version)
+
+
+def lacks_key(sheet: ConfigSheet, key: str, value: object) -> bool:
+    """Tell whether a sheet's version has no key of a name, nor another one for the same setting, for a value."""
+    return name_in(sheet, key, value) is None
+
+
+def name_in(sheet: ConfigSheet, key: str, value: object) -> str | None:
+    """Return the key by which a sheet's version takes what the newest one's key says; None where it has none for that value."""
+    settings = (each for each in sheet.every_setting() if key in (*each.keys, *each.over))
+    alike = dict.fromkeys((key, *(name for each in settings for name in (*each.keys, *each.over))))
+    found = (name for name in alike if not _is_absent(sheet, name, value))
+    older = (
+        key for old, new in sheet.older.items() if new == key and not _is_absent(sheet, old, value)
+    )
+    return next(found, None) or next(older, None)
+
+
+def _is_absent(sheet: ConfigSheet, key: str, value: object) -> bool:
+    """Tell whether ranges of versions speak of a key, and none of them holds for the sheet's own."""
+    place = sheet.versions.index(sheet.version) if sheet.version in sheet.versions else None
+    ranges = [
+        each
+        for each in sheet.ranges
+        if not (each.usual or each.lacks) and (not each.values or value in each.values)
+        for pattern in each.keys
+        if any(fnmatchcase(key, name) for name in spelled(pattern, sheet.roles))
+    ]
+    return (
+        place is not None
+        and bool(ranges)
+        and not any(_holds(each, place, sheet) for each in ranges)
+    )
+
+
 def _holds(versions: VersionRange, place: int, sheet: ConfigSheet) -> bool:
     order = sheet.versions.index
     first = 0 if versions.since is None else order(versions.since)

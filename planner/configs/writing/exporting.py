@@ -1,6 +1,6 @@
 """Export a plan: write it by a framework's keys, import them again, and refuse what is not the plan then."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from inspect import signature
 from pathlib import Path
@@ -15,9 +15,10 @@ from rlplan.plan import USUAL_MODE, Plan, PlanDraft, TaskDraft
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import absent, check_parts, has, load_part
 from rlplan.planner.configs.importing import run_of
+from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
-from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.reading.versions import is_newest
+from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
+from rlplan.planner.configs.reading.versions import is_newest, name_in
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of
 from rlplan.planner.configs.writing.export import (
     GENERATE,
@@ -108,6 +109,7 @@ def exported(
     file: str = "plan",
     facts: Facts | None = None,
     version: str | None = None,
+    runs_on: str | None = None,
     defaults: str | None = None,
     keeps_job: bool = False,
 ) -> Exported:
@@ -119,13 +121,14 @@ def exported(
             framework's own, a loss of an older version): that is left to the script. What is written is read again
             (`patching`).
         version: Of the framework; None takes the one whose keys are known.
+        runs_on: An earlier version that is to run the plan too, whose keys may lack what the plan needs.
         defaults: The file that an exported file is to inherit from.
 
     Raises:
         UnknownNameError: No such framework is known.
         MissingPartError: Plans are not exported to it.
-        FileError: The framework cannot run the plan: the field is named, and what it can; its keys of that
-            version are not known; or it takes no file.
+        FileError: The framework, or that earlier version of it, cannot run the plan: the field is named, and what it can; its
+            keys of that version are not known; or it takes no file.
     """
     check_parts(target, "keys", "writing")
     sheet = load_config_sheet(target)
@@ -140,6 +143,8 @@ def exported(
     export = Export(plan=plan, sheet=sheet, file=file, keeps_job=keeps_job)
     start = module.write(export)
     _check(export, start)
+    if runs_on is not None:
+        _check_earlier(export, start, runs_on)
     export.notes.extend(
         absent(target, part) for part in ("rules", "reading") if not has(target, part)
     )
@@ -212,6 +217,70 @@ def _check(export: Export, start: str) -> None:
         more = f" (and {len(differing) - 1} more fields)" if len(differing) > 1 else ""
         problem = f"cannot be told to {export.sheet.title} {export.sheet.version}{more}"
         raise FileError(export.file, problem, field=field, value=wanted, allowed=f"{found}")
+
+
+def of_version(
+    values: Mapping[str, Any], sheet: ConfigSheet, given: Collection[str] = ()
+) -> Mapping[str, Any]:
+    """Return values by the keys of a framework's earlier version: by its names, without what it has no key for.
+
+    A plug-in may know how it said several keys by one (`of_version`).
+
+    Args:
+        given: Keys that a script of that version gives, and so has.
+    """
+    if sheet.version == load_config_sheet(sheet.name).version:
+        return values
+    restated = getattr(load_part(sheet.name, "writing"), "of_version", None)
+    own = values if restated is None else restated(values, sheet, given)
+    named = (
+        (key if key in given else name_in(sheet, key, value), value) for key, value in own.items()
+    )
+    return {name: value for name, value in named if name is not None}
+
+
+def start_of_version(start: str, sheet: ConfigSheet) -> str:
+    """Return the command that starts a framework's earlier version, where its plug-in knows how that is called (`start_of_version`)."""
+    restated = getattr(load_part(sheet.name, "writing"), "start_of_version", None)
+    return start if restated is None else str(restated(start, sheet))
+
+
+def _check_earlier(export: Export, start: str, version: str) -> None:
+    """Refuse a plan that a framework's earlier version does not run, since it has not the keys for it.
+
+    Raises:
+        FileError: Names what the plan needs and no key of that version says.
+    """
+    name, sheet = export.sheet.name, export.sheet.of(version)
+    said = {key: given.value for key, given in export.flat().items()}
+    own = of_version(said, sheet)
+    if own == said or not has(name, "reading"):
+        return
+    model, where = export.plan.job.architecture("actor").name, f"{export.file}, exported"
+
+    def run(values: Mapping[str, Any]) -> Run:
+        flat = {key: GivenValue(value=each, where=where) for key, each in values.items()}
+        return run_of(Settings(sheet, flat, export.file, start, model=model))
+
+    def differing(values: Mapping[str, Any]) -> dict[str, object]:
+        job, draft = _imported(export.plan, run(values))
+        both = _differences(export.plan, job, draft)
+        # The job is of that version as it is; what is to be told are layouts, pools and how iterations follow each other.
+        found = {field: wanted for field, wanted, _ in both if not field.startswith("job.")}
+        wakes = export.plan.job.engines.sleeps and not job.engines.sleeps and not export.apart
+        return found | ({"job.engines.sleeps": True} if wakes else {})
+
+    if run(own).trainer != export.trainer:  # which that version may name otherwise, as by its file
+        tried = ({**own, key: value} for key, value in said.items() if key not in own)
+        own = next((each for each in tried if run(each).trainer == export.trainer), own)
+    needed = differing(own)
+    if needed:
+        known = differing(said)
+        needed = {field: wanted for field, wanted in needed.items() if field not in known}
+    for field, wanted in needed.items():
+        problem = f"cannot be told to {export.sheet.title} {version}, which lacks a key for it"
+        allowed = f"another plan, or {export.sheet.title} {export.sheet.version}"
+        raise FileError(export.file, problem, field=field, value=wanted, allowed=allowed)
 
 
 def _of_memory(export: Export, facts: Facts) -> Iterator[str]:

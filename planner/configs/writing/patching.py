@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from itertools import islice, pairwise
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from rlplan.errors import FileError, UserError
 from rlplan.files.decoding import encoding_of, read_text
+from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_text, write_yaml
 from rlplan.job import Job
 from rlplan.plan import Plan, TaskPlan
@@ -35,7 +36,13 @@ from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import LaunchSheet
 from rlplan.planner.configs.reading.toml_files import NOTHING
 from rlplan.planner.configs.writing.export import losses_of
-from rlplan.planner.configs.writing.texts import is_of_shell, texts_with, texts_without
+from rlplan.planner.configs.writing.exporting import of_version, start_of_version
+from rlplan.planner.configs.writing.texts import (
+    is_of_shell,
+    texts_started,
+    texts_with,
+    texts_without,
+)
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.simulate import simulate
@@ -59,7 +66,15 @@ OF_WORK = (
 )
 # Settings that say how groups are sampled again, in rounds or batches of so many prompts, and limit lengths.
 SAMPLING = frozenset({"filter_rounds", "filter_batches"})
-LIMITS = frozenset({"max_prompt", "max_input", "max_response", "max_total", "max_model_len"})
+LIMITS = frozenset(
+    {"max_prompt", "max_input", "max_response", "max_total", "max_model_len", "server_model_len"}
+)
+# Begins the value of a key that another key says.
+OF_ANOTHER = "${"
+# What a change of the program that trains is called.
+START = "what is started"
+NOTHING_GIVEN = FrozenDict[str, str]()
+NOTHING_IN_FRONT = FrozenDict[str, tuple[str, ...]]()
 # Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
 FOLDERS_ABOVE, MOST_FILES = 4, 2000
 
@@ -79,18 +94,31 @@ class Patched:
 
     Attributes:
         notes: What it has otherwise than the plan, and is as fast and fits as that does.
+        front: Words of what launches it, and of servers beside it, that no such file holds, as `--num_processes 4`: by the
+            command that takes them.
     """
 
     text: str
     changes: tuple[PatchedKey, ...]
     notes: tuple[str, ...] = ()
+    front: Mapping[str, tuple[str, ...]] = NOTHING_IN_FRONT
 
 
-def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any]) -> Patched:
+def patched(
+    script: Path,
+    framework: str,
+    plan: Plan,
+    values: Mapping[str, Any],
+    given: Mapping[str, str] = NOTHING_GIVEN,
+    start: str = "",
+) -> Patched:
     """Return a script whose framework runs a plan, changed in as few keys as do.
 
     Args:
         values: What the plan decides, by the framework's keys; None is left to the user.
+        start: The command that an export of the plan is started by: another program where iterations follow each other otherwise
+            than in the script.
+        given: Values of keys beside the script, as `--set` says them, with which the plan was found.
 
     Raises:
         UserError: The script cannot be read as the framework's or has other models than the plan, or a change cannot be made
@@ -98,40 +126,49 @@ def patched(script: Path, framework: str, plan: Plan, values: Mapping[str, Any])
     """
     text = read_text(script)
     with TemporaryDirectory() as sheets, place_of(script) as place:
-        typed = _typed(script, framework, _options(plan, Path(sheets)))
+        options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
+        typed = _typed(script, framework, options)
         _check_models(script, typed.found, plan)
-        settings, changes = typed.found.settings, dict[str, PatchedKey]()
+        own = typed.found.settings
+        values = of_version(values, own.sheet, own.flat)
+        decided, changes = _decided(typed.found, plan, values), dict[str, PatchedKey]()
+        started = _started(script, typed, decided)
+        settings, front = started.found.settings, started.words[1:]
 
         def read(new: str) -> Settings:
             write_text(place, new)
-            return settings_of(framework, (str(place),), typed.options)
+            return settings_of(framework, (str(place), *front), started.options)
 
-        decided = _decided(typed.found, plan, values)
-        wanted = deque(differing(typed, decided))
-        while wanted:
-            key, value = assignment = wanted.popleft()
-            before = settings
-            if before.given(key) is None and not _may_be_added(before.sheet.launch, key):
-                continue
-            new = text_with(text, script, before, assignment, read)
-            if new is None:
-                raise _without_place(script, before, assignment)
-            changed, said = new
-            if not _is_of_version(said, before, key, typed.options):
-                continue
-            text, settings = changed, said
-            first = changes.get(key, PatchedKey(key=key, before=before.given(key), after=value))
-            changes[key] = replace(first, after=value)
-            for follower in _followers(settings, before, key):
-                own = before.given(follower) if values.get(follower) is None else values[follower]
-                if follower not in changes and not _says(settings, (follower, own)):
-                    wanted.append((follower, own))
-        asked = _Asked(script, typed, plan, values, decided, read)
-        text, settings, left = _shortened(text, settings, changes, asked)
+        if plan.mode != typed.plan.mode:
+            text, settings = _restarted(_Draft(text, settings, read), start, changes)
+        started = replace(started, found=replace(started.found, settings=settings))
+        wanted = deque(differing(started, decided, has_off=not is_of_shell(script)))
+        draft = _Draft(text, settings, read)
+        text, settings = _changed(draft, wanted, values, changes, (script, started.options))
+        typed = replace(typed, options=started.options)
+        text, settings, left = _shortened(
+            _Draft(text, settings, read), changes, values, decided, (script, typed, plan)
+        )
         left = left or _left(settings, typed, plan)
     _check_is_as_good(script, left, plan)
     text = text.replace("\n", _line_end(script))
-    return Patched(text=text, changes=tuple(changes.values()), notes=left.words)
+    launched = _by_command(settings.sheet.launch, front)
+    told = tuple(changes.values())
+    return Patched(text=text, changes=told, notes=left.words, front=launched)
+
+
+def _by_command(launch: LaunchSheet, words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+    """Return words in front of a training by the command that takes them: its launcher, or a server."""
+    found: dict[str, tuple[str, ...]] = {}
+    taker = next(iter(launch.fronted), "the launcher")
+    for word in words:
+        own, starts = word, launch.services.items()
+        if word.startswith("--"):
+            served = ((start, each) for start, each in starts if word[2:].startswith(each))
+            taker, prefix = next(served, (next(iter(launch.fronted), "the launcher"), ""))
+            own = f"--{word[2:].removeprefix(prefix)}"
+        found[taker] = (*found.get(taker, ()), own)
+    return FrozenDict(found)
 
 
 def _line_end(script: Path) -> str:
@@ -171,6 +208,33 @@ class _Shorter(NamedTuple):
     more: tuple[Assignment, ...] = ()
 
 
+def runs_already(
+    script: Path, framework: str, plan: Plan, given: Mapping[str, str] = NOTHING_GIVEN
+) -> bool:
+    """Tell whether a script runs a plan as it is: a search has the script's own as a candidate, which no export may know how to write.
+
+    Args:
+        given: As for `patched`.
+
+    Raises:
+        UserError: The script cannot be read as the framework's.
+    """
+    with TemporaryDirectory() as sheets:
+        options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
+        typed = _typed(script, framework, options)
+        left = _left(typed.found.settings, typed, plan)
+        own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)
+        return not left.words and own.iteration_seconds == wanted.iteration_seconds
+
+
+class _Draft(NamedTuple):
+    """Hold a script's new text, what it says, and how such a text is read."""
+
+    text: str
+    settings: Settings
+    read: Callable[[str], Settings]
+
+
 class _Left(NamedTuple):
     """Hold what a configuration has otherwise than a plan.
 
@@ -186,22 +250,73 @@ class _Left(NamedTuple):
     facts: Facts
 
 
-class _Asked(NamedTuple):
-    """Hold what a script is to run: a plan, all its values by key, those that the plan decides, and how a text is read."""
+def _changed(
+    draft: _Draft,
+    wanted: deque[Assignment],
+    values: Mapping[str, Any],
+    changes: dict[str, PatchedKey],
+    of: tuple[Path, ImportOptions],
+) -> tuple[str, Settings]:
+    """Return a text with assignments, and what it says; which keys are changed is put to the others.
 
-    script: Path
-    typed: RetypedConfiguration
-    plan: Plan
-    values: Mapping[str, Any]
-    decided: Mapping[str, Any]
-    read: Callable[[str], Settings]
+    Args:
+        values: What the plan decides: a key that follows another gets its own value again.
+        of: The user's file, and how it is read.
+
+    Raises:
+        FileError: The text has no place for a key.
+    """
+    (text, settings, read), (script, options) = draft, of
+    while wanted:
+        key, value = assignment = wanted.popleft()
+        before = settings
+        new = text_with(text, script, before, assignment, read)
+        if new is None and before.given(key) is None and _is_elsewhere(before.sheet.launch, key):
+            continue  # its launcher's, which may be another than takes it: what is left is judged then
+        if new is None:
+            raise _without_place(script, before, (assignment, *wanted))
+        changed, said = new
+        if not _is_of_version(said, before, key, options):
+            continue
+        text, settings = changed, said
+        first = changes.get(key, PatchedKey(key=key, before=before.given(key), after=value))
+        changes[key] = replace(first, after=value)
+        for follower in _followers(settings, before, key):
+            own = before.given(follower) if values.get(follower) is None else values[follower]
+            if follower not in changes and not _says(settings, (follower, own)):
+                wanted.append((follower, own))
+    return text, settings
+
+
+def _restarted(draft: _Draft, start: str, changes: dict[str, PatchedKey]) -> tuple[str, Settings]:
+    """Return a text that starts what a plan is started by, and what it says; as it is where nothing else would stay the same."""
+    text, settings, read = draft
+    for new in texts_started(text, settings, start_of_version(start, settings.sheet)):
+        with suppress(UserError):
+            said = read(new)
+            if said.start != settings.start and said.flat.keys() == settings.flat.keys():
+                changes[START] = PatchedKey(key=START, before=settings.start, after=said.start)
+                return new, said
+    return text, settings
 
 
 def _shortened(
-    text: str, settings: Settings, changes: dict[str, PatchedKey], asked: _Asked
+    draft: _Draft,
+    changes: dict[str, PatchedKey],
+    values: Mapping[str, Any],
+    decided: Mapping[str, Any],
+    of: tuple[Path, RetypedConfiguration, Plan],
 ) -> tuple[str, Settings, _Left | None]:
-    """Return a script without what it says and the plan does not, what it says then, and what is otherwise yet; changes are noted."""
-    script, typed, plan, values, decided, read = asked
+    """Return a text without keys that the plan leaves unsaid and that keep it from running so, what it says, and what is left.
+
+    Changes are noted.
+
+    Args:
+        values: What the plan decides, by all its keys: they stay, as what was changed.
+        decided: Those of them that the script is to say.
+        of: The user's file, what it is, and the plan.
+    """
+    (text, settings, read), (script, typed, plan) = draft, of
     left = _left_if_read(settings, typed, plan)
     while _count(left):
         unsaid = sorted(settings.flat.keys() - values.keys() - changes.keys())
@@ -249,7 +364,7 @@ def _filled(
     own = shorter.settings
     for key, value in values.items():
         missing = own.given(key) is None and value is not None and not _says(own, (key, value))
-        if not missing or not _may_be_added(own.sheet.launch, key):
+        if not missing or _is_elsewhere(own.sheet.launch, key):
             continue
         with suppress(UserError):
             new = text_with(shorter.text, script, own, (key, value), read)
@@ -318,9 +433,42 @@ def _check_is_as_good(script: Path, left: _Left, plan: Plan) -> None:
     raise FileError(str(script), problem, allowed=allowed)
 
 
-def _may_be_added(launch: LaunchSheet, key: str) -> bool:
-    """Tell whether the command that trains takes a key: not what its launcher reads, or a server's."""
-    return key not in launch.in_front and not key.startswith(tuple(launch.services.values()))
+def _started(
+    script: Path, typed: RetypedConfiguration, decided: Mapping[str, Any]
+) -> RetypedConfiguration:
+    """Return a configuration as it will be started: a recipe or a program with what launches it for the plan.
+
+    What was said beside it of keys that the plan decides is left out: these are to stand in its text. With the plan's launch alone it
+    need not run yet.
+    """
+    framework, options = typed.found.settings.sheet.name, typed.options
+    left = {key: value for key, value in options.values.items() if key not in decided}
+    own = replace(options, values=FrozenDict(left))
+    front: tuple[str, ...] = ()
+    if not is_of_shell(script):
+        front = _front(settings_of(framework, (str(script),), own), decided)
+    if own == options and not front:
+        return typed
+    words = (str(script), *front)
+    found = replace(typed.found, settings=settings_of(framework, words, own))
+    return replace(typed, words=words, options=own, found=found)
+
+
+def _is_elsewhere(launch: LaunchSheet, key: str) -> bool:
+    """Tell whether what launches the training, or a server beside it, reads a key, and not the program that trains."""
+    return key in launch.in_front or key.startswith(tuple(launch.services.values()))
+
+
+def _front(settings: Settings, values: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the words of what launches a recipe or a program, and of servers beside it, which no such file holds.
+
+    Keys that its own files say already as the plan has them are left out.
+    """
+    launch, words = settings.sheet.launch, list[str]()
+    for key, value in values.items():
+        if _is_elsewhere(launch, key) and value is not None and not _says(settings, (key, value)):
+            words += argument(settings, key, value) or ()
+    return tuple(words)
 
 
 def _said_of(layout: TaskPlan) -> dict[str, object]:
@@ -367,7 +515,11 @@ def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[
     keys = {key for name in alike & sheet.settings.keys() for key in sheet.settings[name].keys}
     if losses_of(found.resolved) == losses_of(plan.job):
         keys |= {key for each in sheet.losses.values() for key in each.keys}
-    written = {key: value for key, value in values.items() if key not in keys}
+    written = {
+        key: value
+        for key, value in values.items()
+        if key not in keys and not str(value).startswith(OF_ANOTHER)
+    }
     if found.settings.sheet.arguments != "toml":
         return written
     return {key: NOTHING[0] if value is None else value for key, value in written.items()}
@@ -379,19 +531,22 @@ def _limits(job: Job) -> tuple[float | None, ...]:
     return longest(work.prompt_tokens), longest(work.response_tokens), work.max_total_tokens
 
 
-def differing(typed: RetypedConfiguration, values: Mapping[str, Any]) -> tuple[Assignment, ...]:
+def differing(
+    typed: RetypedConfiguration, values: Mapping[str, Any], *, has_off: bool = False
+) -> tuple[Assignment, ...]:
     """Return the fewest assignments that make a configuration run a plan, among keys that the plan decides.
 
     Args:
         values: What the plan decides, by the framework's keys; None is left to the user.
+        has_off: Whether its text has a word for a switch that is off, as TOML, YAML and Python do and flags do not.
     """
     settings = typed.found.settings
-    can_add = settings.sheet.arguments == "toml"  # which has a word for off where flags have none
+    can_add = has_off or settings.sheet.arguments == "toml"
     differs = tuple(
         (key, value)
         for key, value in values.items()
         if value is not None
-        and not _says(settings, (key, value))
+        and (not _says(settings, (key, value)) or (has_off and settings.given(key) is None))
         and (can_add or settings.given(key) is not None or argument(settings, key, value))
     )
     return needed_assignments(differs, typed)
@@ -500,12 +655,16 @@ def text_with(
     return follows
 
 
-def _without_place(script: Path, settings: Settings, assignment: Assignment) -> FileError:
-    """Return what refuses a script whose text has no place for a key."""
-    (key, value), whole = assignment, "--out without --patch, a file of its own"
+def _without_place(
+    script: Path, settings: Settings, assignments: Sequence[Assignment]
+) -> FileError:
+    """Return what refuses a script whose text has no place for a key: it names all that are left to be set."""
+    (key, value), whole = assignments[0], "--out without --patch, a file of its own"
     if not is_of_shell(script):
         problem = "has no place for it where nothing else would change"
-        return FileError(str(script), problem, field=f"{key}={typed_value(value)}", allowed=whole)
+        left = ", ".join(f"{each}={typed_value(given)}" for each, given in assignments)
+        allowed = f"your own hand ({left}); or {whole}"
+        return FileError(str(script), problem, field=f"{key}={typed_value(value)}", allowed=allowed)
     words = argument(settings, key, value)
     if words is None:
         problem = "says a switch that has no word for off, in no place of its own"

@@ -6,7 +6,7 @@ as the framework's configuration, and takes the first that says what is wanted a
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,6 +15,7 @@ import yaml
 
 from rlplan.planner.configs.changes import Assignment, argument
 from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.writing.python_texts import in_python
 
 # Of a word of a shell, what is put in: `$(...)` and `$((...))` with parentheses in them, `${...}`, and what stands between backquotes.
 INNER: Final = r"(?:[^()\n]|\((?:[^()\n]|\([^()\n]*\))*\))*"
@@ -63,21 +64,27 @@ def texts_with(text: str, path: Path, settings: Settings, assignment: Assignment
     """Yield a script's or recipe's text with a key's value, in the places that may do, the best first.
 
     Args:
-        path: Its file, whose ending says whether it is YAML, TOML or a shell's; in Python no place is known.
+        path: Its file, whose ending says whether it is YAML, TOML, Python or a shell's; in a notebook no place is known.
         settings: What the configuration says as it is.
     """
     key, value = assignment
     written = WRITTEN_AS.get(path.suffix.lower())
     if written is not None:
-        given = settings.flat.get(key)
-        name = given.older if given is not None and given.older else key
-        yield from _in_file(text, written, name, value)
+        yield from _in_file(text, written, settings, key, value)
         return
     words = _words(settings, key, value)
     if words is None:
         yield from _without_switch(text, settings, key)
         return
+    launch = settings.sheet.launch
+    served = {start: each for start, each in launch.services.items() if key.startswith(each)}
+    if served:  # a command of its own takes it, by its own name
+        own = words.name.replace(next(iter(served.values())), "", 1)
+        words = words._replace(name=own)
     yield from _in_place(text, words, settings, key)
+    if served or key in launch.in_front:  # the start itself takes it nowhere
+        yield from _behind_start(text, words, tuple(served) or launch.fronted)
+        return
     yield from _before_what_is_handed_on(text, words)
     yield from _beside_others(text, words, settings, key)
 
@@ -86,11 +93,28 @@ def texts_without(text: str, path: Path, settings: Settings, key: str) -> Iterat
     """Yield a script's or recipe's text in which a key is not said, in the places that may do, the best first."""
     written = WRITTEN_AS.get(path.suffix.lower())
     if written is not None:
-        yield from _in_file(text, written, key, None)
+        yield from _in_file(text, written, settings, key, None)
         return
     words = _words(settings, key, settings.given(key))
     if words is not None:
         yield from _without(text, _place_of(words))
+
+
+def texts_started(text: str, settings: Settings, start: str) -> Iterator[str]:
+    """Yield a shell's text in which another module, or a script in the same folder, is started.
+
+    Args:
+        start: The command that starts it, whose last word counts; empty yields nothing.
+    """
+    own, new = settings.start, (start.split() or [""])[-1]
+    if not own or not new or own == new or own.endswith(f"/{new}"):
+        return
+    if own.endswith(".py") and new.endswith(".py"):  # of the same checkout
+        own, new = own.rpartition("/")[2], new.rpartition("/")[2]
+    place = re.compile(rf"(?<![\w.-]){re.escape(own)}(?![\w.-])")
+    found = sorted(place.finditer(text), key=lambda each: _is_comment(text, each.start()))
+    for each in found[:MOST_PLACES]:
+        yield text[: each.start()] + new + text[each.end() :]
 
 
 def is_of_shell(path: Path) -> bool:
@@ -98,11 +122,17 @@ def is_of_shell(path: Path) -> bool:
     return path.suffix.lower() not in WRITTEN_AS
 
 
-def _in_file(text: str, written: str, key: str, value: object) -> Iterator[str]:
+def _in_file(text: str, written: str, settings: Settings, key: str, value: object) -> Iterator[str]:
+    given = settings.flat.get(key)
+    name = given.older if given is not None and given.older else key
     if written == YAML:
-        yield from _in_yaml(text, key, value)
+        yield from _in_yaml(text, name, value)
     elif written == TOML:
-        yield from _in_toml(text, key, value)
+        yield from _in_toml(text, name, value)
+    elif written == PYTHON:
+        line = None if given is None else LINE.search(given.where)
+        launch = settings.sheet.launch
+        yield from in_python(text, launch, name, value, None if line is None else int(line[1]))
 
 
 def quoted(value: str) -> str:
@@ -178,6 +208,17 @@ def _without(text: str, place: re.Pattern[str]) -> Iterator[str]:
         if alone and line_ends:
             start, end = alone.start(), line_ends.end()
         yield text[:start] + text[end:]
+
+
+def _behind_start(text: str, words: _Words, starts: Iterable[str]) -> Iterator[str]:
+    """Yield a text with a flag right behind the words that start a launcher, or a server, which takes it."""
+    for start in starts:
+        own = r"[ \t]+".join(re.escape(each.lstrip("*")) for each in start.split())
+        begins = "" if start.startswith("*") else r"(?<![.\w/-])"
+        place = re.compile(rf"{begins}{own}(?=\s)")
+        for each in islice(place.finditer(text), MOST_PLACES):
+            if not _is_comment(text, each.start()):
+                yield f"{text[: each.end()]} {words.text}{text[each.end() :]}"
 
 
 def _before_what_is_handed_on(text: str, words: _Words) -> Iterator[str]:

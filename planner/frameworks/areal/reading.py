@@ -17,6 +17,7 @@ from rlplan.planner.configs.losses import (
     kl_place,
 )
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.configs.reading.versions import lacks_key
 from rlplan.planner.configs.run import (
     ROLLOUT_POOL,
     TRAIN_POOL,
@@ -219,6 +220,13 @@ def of_role(settings: Settings, role: Role) -> RoleSettings:
 
 def _own(settings: Settings, name: str, backends: tuple[str, ...]) -> Allocation:
     if not settings.is_given(name):
+        setting = settings.sheet.settings[name]
+        if settings.is_given(
+            "samples"
+        ):  # responses are sampled, so that something generates and trains
+            if lacks_key(settings.sheet, setting.keys[0], None):
+                setting = settings.sheet.settings["allocation"]
+            raise settings.missing(setting, setting.keys[0], "is missing", OF_DIMENSIONS)
         problem = "is missing, as where texts or preferences alone are learnt from (SFT, DPO)"
         raise settings.refused(name, problem, OF_DIMENSIONS)
     found = allocation_of(settings.word(name))

@@ -1,5 +1,6 @@
 """AReaL: a YAML file with every section that its configuration wants, sizes as allocation strings."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ from rlplan.files.writing import to_yaml
 from rlplan.job import Job, Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.reading.versions import lacks_key
 from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.areal.allocation import ARCHON, FSDP
@@ -23,7 +25,9 @@ from rlplan.planner.placements.arrangements import Arrangement
 
 START: Final = "examples/math/gsm8k_rl.py"
 MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reference")
-ALGORITHMS: Final = {"grpo": "token", "gspo": "sequence", PPO: "token"}
+# Of one sample a prompt advantages are of the whole batch (REINFORCE++), as with a critic.
+ALONE: Final = "reinforce-plus-plus"
+ALGORITHMS: Final = {"grpo": "token", "gspo": "sequence", PPO: "token", ALONE: "token"}
 DISK_NOTE: Final = (
     "weights reach engines on the trainer's GPUs over a disk, whose seconds no forecast counts"
 )
@@ -39,6 +43,8 @@ NAMES: Final = {"experiment_name": "${experiment_name}", "trial_name": "${trial_
 STORED: Final = {**NAMES, "fileroot": "${cluster.fileroot}"}
 RARELY: Final = {**STORED, "freq_epochs": 1, "freq_steps": None, "freq_secs": None}
 WORKER: Final = {"task_type": "worker", "port_count": 2, "gpu": 1, "cmd": "python3 -m areal.infra.rpc.rpc_server"}  # fmt: skip
+# The first version whose allocations name what trains, as `sglang:d4t1+fsdp:d4` (0.3.3, areal/api/alloc_mode.py).
+JOINED_SINCE: Final = "0.3"
 WHOLE: Final = {"mean_level": "batch", "std_level": "batch"}
 
 
@@ -92,6 +98,30 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     own = {role: job.trainer(role) for role in job.models}
     kept = {role: replace(each, weights=each.weights or "bf16") for role, each in own.items()}
     return replace(job, trainers=unusual({**given, **kept}))
+
+
+def of_version(
+    values: Mapping[str, Any], sheet: ConfigSheet, given: Collection[str] = ()
+) -> Mapping[str, Any]:
+    """Return values with one allocation of all engines where a version has no back ends of their own, as from 0.3.3 to 1.0.2.
+
+    Args:
+        given: Keys that a file of it gives: engines with sizes of their own count before an allocation of all.
+    """
+    engines = ("rollout.backend", "actor.backend")
+    is_joined = lacks_key(sheet, engines[1], None) and not set(engines) <= set(given)
+    if not is_joined or sheet.versions.index(sheet.version) < sheet.versions.index(JOINED_SINCE):
+        return values
+    apart = values.get("rollout.scheduling_strategy.type") != COLOCATION
+    kept = {
+        key: value
+        for key, value in values.items()
+        if not key.endswith(".backend") and ".scheduling_strategy." not in key
+    }
+    return {
+        **kept,
+        "allocation_mode": ("+" if apart else "|").join(values[each] for each in engines),
+    }
 
 
 def _frame(export: Export) -> dict[str, Any]:
@@ -292,7 +322,7 @@ def _losses(export: Export) -> None:
     export.put_rates()
     export.values["actor.temperature"] = "${gconfig.temperature}"
     export.put("policy_level", ALGORITHMS[export.plan.job.algorithm])
-    if export.plan.job.algorithm == PPO:
+    if export.plan.job.algorithm in {PPO, ALONE}:
         export.values |= {f"actor.adv_norm.{key}": value for key, value in WHOLE.items()}
     else:
         norm = {"mean_level": "group", "std_level": "group", "group_size": "${gconfig.n_samples}"}

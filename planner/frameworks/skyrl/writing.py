@@ -24,6 +24,8 @@ from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.units import GIB
 
+# How versions of skyrl_train are called here.
+EARLIER: Final = "train-"
 SYNC: Final = "uv run --isolated --extra {} -m skyrl.train.entrypoints.main_base"
 ONE_STEP_OFF: Final = "uv run --isolated --extra {} -m examples.train.async.main_async"
 FULLY_ASYNC: Final = "uv run --isolated --extra {} -m examples.train.fully_async.main_fully_async"
@@ -80,13 +82,22 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     return job
 
 
+def start_of_version(start: str, sheet: ConfigSheet) -> str:
+    """Return a command by the modules that skyrl_train, whose versions came first, has in their place."""
+    if not sheet.version.startswith(EARLIER):
+        return start
+    return start.replace(" skyrl.train.", " skyrl_train.").replace(" examples.train.", " examples.")
+
+
 def _as_kept(job: Job, sheet: ConfigSheet, trainer: str, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states and makes its logits, as `reading` finds it."""
     options = job.trainer(role)
     if trainer == FSDP and role == "reference":
         return replace(options, weights=options.weights or "bf16")
     chunk = sheet.settings["logprob_chunk"].default
-    assert isinstance(chunk, int), "the sheet has it"
+    assert chunk is None or isinstance(chunk, int), (
+        "a number of tokens; none in versions before 0.3"
+    )
     way = None
     if trainer == MEGATRON and role != "critic":
         way = "vocab-parallel-chunked"

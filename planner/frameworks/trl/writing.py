@@ -8,6 +8,7 @@ from typing import Final
 from rlplan.job import Job
 from rlplan.plan import USUAL_MODE, TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.reading.versions import lacks_key
 from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.sizes import MOST_RUNNING
 from rlplan.planner.configs.writing.export import (
@@ -23,6 +24,7 @@ from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.catalog import resolve_job
 from rlplan.rules.layouts import FULLY_SHARDED
 
+COLOCATED: Final = "colocated"
 SERVER: Final = "vllm_serve."
 ENGINE: Final = {"vllm": "vllm-0.15"}
 DATA: Final = Variable(name="DATASET", default=None, meaning="a data set with a column of prompts")
@@ -67,19 +69,31 @@ def write(export: Export) -> str:
 def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     """Return a job as the scripts that are written here run it: DeepSpeed trains, and vLLM generates.
 
-    DeepSpeed keeps fp32 beside weights that are loaded in 16 bits, which a trainer without it does not.
+    DeepSpeed keeps fp32 beside weights that are loaded in 16 bits, which a trainer without it does not. Versions without
+    a key for sleep mode have engines that stay awake beside a training on the same GPUs; those that do not correct for how engines
+    sample pass over responses of one update no second time.
     """
-    del way
     trained, engines, options = sheet.trainers[trainer], job.engines, job.trainers
     if not any(fnmatchcase(engines.train or "", pattern) for pattern in trained.exports):
         engines = replace(engines, train=trained.engine)
-        kept = {role: replace(each, weights=None) for role, each in (options or {}).items()}
-        options = unusual(kept)
+    kept = {role: replace(each, weights=None) for role, each in (options or {}).items()}
+    options = unusual(kept)
     if family(engines.generate or "") not in {family(each) for each in ENGINE.values()}:
-        engines = replace(engines, generate=None)
-    if engines == job.engines:
-        return job
-    return resolve_job(replace(job, engines=engines, trainers=options), Path(), file="job")
+        usual = sheet.settings["rollout_engine"].values["True"]
+        engines = replace(engines, generate=str(usual))
+    if way.name == COLOCATED and _lacks(sheet, "sleeps"):
+        engines = replace(engines, sleeps=False)
+    old, work = job.old_log_prob, job.workload
+    once = job.algorithm != RLOO and work.updates == work.epochs == 1
+    if once and _lacks(sheet, "corrects_sampling"):
+        old = "engine"
+    other = replace(job, engines=engines, trainers=options, old_log_prob=old)
+    return job if other == job else resolve_job(other, Path(), file="job")
+
+
+def _lacks(sheet: ConfigSheet, setting: str) -> bool:
+    """Tell whether a version has no key to turn a setting on."""
+    return all(lacks_key(sheet, key, True) for key in sheet.settings[setting].keys)
 
 
 def text_of(export: Export, start: str) -> str:

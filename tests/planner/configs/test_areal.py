@@ -8,10 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.errors import FileError
+from rlplan.errors import FileError, MissingValueError, MissingValuesError
+from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported, settings_of
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.writing.exporting import of_version
 from rlplan.planner.frameworks.areal.allocation import Allocation, allocation_of, allocations_of
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.frameworks import DATA_PARTS
@@ -181,6 +184,40 @@ def test_trees_are_read_for_each_role_and_padded_to_their_budget():
     unbounded = areal("SGLang", "actor.pad_to_maximum=true", "actor.mb_spec.max_tokens_per_mb=null")
     assert not unbounded.job.trainer("actor").fills_budgets
     assert any("whatever pad_to_maximum says" in note for note in unbounded.notes)
+
+
+@pytest.mark.parametrize(
+    ("version", "named"),
+    [
+        ("0.5.3", {"allocation_mode": "sglang:d4p1t1+fsdp:d4p1t1"}),
+        ("2.0", {"actor.backend": "fsdp:d4p1t1", "rollout.backend": "sglang:d4p1t1"}),
+    ],
+)
+def test_engines_that_nothing_names_are_asked_for_by_words_that_can_be_used(
+    tmp_path, version, named
+):
+    (tmp_path / "open.yaml").write_text(EARLIER.replace("${actor.backend}", "fsdp"))
+    words, options = [str(tmp_path / "open.yaml")], replace(OPTIONS, version=version)
+    with pytest.raises((MissingValueError, MissingValuesError)) as error:
+        imported("areal", words, options)
+    assert isinstance(error.value, MissingValueError | MissingValuesError)
+    assert [each.options for each in error.value.missing] == [
+        ("--set", f"{key}={value}") for key, value in named.items()
+    ]
+    found = imported("areal", words, replace(options, values=FrozenDict(named)))
+    assert {pool.gpus for pool in found.draft.pools} >= {4}
+
+
+def test_plans_are_told_to_earlier_versions_by_one_allocation_of_all_engines():
+    sheet, values = (
+        load_config_sheet("areal"),
+        {"actor.backend": "fsdp:d4t1", "rollout.backend": "sglang:d2t2"},
+    )
+    joined = of_version({**values, "seed": 1}, sheet.of("1.0"))
+    assert joined == {"seed": 1, "allocation_mode": "sglang:d2t2+fsdp:d4t1"}
+    shared = {**values, "rollout.scheduling_strategy.type": "colocation"}
+    assert of_version(shared, sheet.of("0.5")) == {"allocation_mode": "sglang:d2t2|fsdp:d4t1"}
+    assert of_version(values, sheet) == values
 
 
 def test_what_trains_otherwise_is_refused_for_what_it_is():

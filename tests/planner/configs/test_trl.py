@@ -782,3 +782,14 @@ def test_a_program_by_the_path_of_another_machine_is_found_by_its_end(folder):
     Path("src/own.py").write_text(LORA.replace("peft_config=c", ""), encoding="utf-8")
     Path("scripts/run.sh").write_text("python /gpfs/me/src/own.py\n", encoding="utf-8")
     assert imported("trl", ["scripts/run.sh"], OPTIONS).job.models["actor"] == "qwen2.5-0.5b"
+
+
+def test_keys_in_a_section_of_a_file_of_ones_own_are_not_taken_for_the_defaults(tmp_path):
+    own = tmp_path / "grpo_en.yaml"
+    own.write_text("condition: en\ngrpo:\n  num_generations: 6\n  max_completion_length: 3584\n")
+    with pytest.raises(FileError, match="stands in a section of its own"):
+        imported("trl", [str(own)], replace(OPTIONS, model="Qwen/Qwen2.5-7B-Instruct"))
+    own.write_text(
+        "model_name_or_path: Qwen/Qwen2.5-7B-Instruct\nnum_generations: 6\ngrpo:\n  num_generations: 8\n  use_vllm: true\n"
+    )
+    assert imported("trl", [str(own)], OPTIONS).job.workload.samples_per_prompt == 6

@@ -1,10 +1,14 @@
 """TRL's jobs searched: what is proposed is what its scripts run, and its adapters elsewhere."""
 
+from dataclasses import replace
+
 import pytest
 
+from rlplan.errors import FileError
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.requests.pinned import NOTHING_PINNED
 from rlplan.profiles.facts import load_facts
 from tests.planner.configs.test_trl import GRPO, OPTIONS, VLLM
 
@@ -24,6 +28,36 @@ def test_what_a_search_proposes_is_what_scripts_of_trl_run(words, framework):
     assert result.plans
     for each in result.plans:
         assert exported(each.plan, "trl").text
+
+
+SERVED = f"{VLLM} --vllm_mode server --bf16 --max_prompt_length 512"
+
+
+@pytest.mark.parametrize(("version", "sleeps"), [("0.18", False), ("1.16", True)])
+def test_engines_beside_a_training_sleep_only_in_versions_that_have_a_key_for_it(version, sleeps):
+    options = replace(OPTIONS, version=version)
+    found = imported("trl", SERVED.split(), options)
+    assert found.resolved.engines.sleeps  # on GPUs of their own they need not
+    pinned = replace(NOTHING_PINNED, framework_version=found.settings.sheet.version)
+    shared = [
+        each.plan
+        for each in plans_of(found.resolved, load_facts, pinned=pinned).plans
+        if len({layout.pool for layout in each.plan.tasks.values()} - {"host"}) == 1
+    ]
+    assert shared
+    assert {each.job.engines.sleeps for each in shared} == {sleeps}
+    for each in shared:
+        assert exported(each, "trl", runs_on=version).text
+
+
+def test_a_plan_that_a_version_has_no_key_for_is_refused_by_what_it_lacks():
+    found = imported(
+        "trl", f"{VLLM} --vllm_mode colocate --vllm_enable_sleep_mode true".split(), OPTIONS
+    )
+    plan = plans_of(found.resolved, load_facts).plans[0].plan
+    assert plan.job.engines.sleeps
+    with pytest.raises(FileError, match=r"TRL 0\.18, which lacks a key for it"):
+        exported(plan, "trl", runs_on="0.18")
 
 
 def test_adapters_of_another_framework_are_searched_as_easyr1_keeps_them():
