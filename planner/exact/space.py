@@ -5,6 +5,7 @@ import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -442,6 +443,8 @@ class Space:
     transition: TransitionName | None = None
     pinned: Pinned = NOTHING_PINNED
     is_priced: bool = True
+    # What sets beside the generating one can do, every role at its best, by schedule and sets.
+    rests: dict[Hashable, Any] = field(default_factory=dict)
     _sites: dict[Share, Site] = field(default_factory=dict)
     _fetches: dict[str, float] = field(default_factory=dict)
     _hosted: dict[int, dict[Task, float]] = field(default_factory=dict)
