@@ -434,14 +434,32 @@ def _known_facts(facts: Facts) -> _AskedFacts:
     if asked is None or asked.jobs == JOBS_OF_FACTS:
         asked = _AskedFacts(facts)
         _asked_facts.keep(key, asked)
+        _adopted.append(facts)
     asked.jobs += 1
     return asked
+
+
+# Facts that searches ask or asked, until nothing that is kept rests on them.
+_adopted: list[Facts] = []
+_guard_of_adopted = threading.Lock()
+
+
+def _forget_unasked() -> None:
+    """Forget what facts know on which nothing that is kept rests any more: tasks and plans that others hold keep them alive."""
+    with _guard_of_adopted:
+        kept = {id(each.facts) for each in _remembered.values()}
+        kept |= {id(each.facts) for each in _asked_facts.values()}
+        left = [each for each in _adopted if id(each) not in kept]
+        _adopted[:] = [each for each in _adopted if id(each) in kept]
+    for facts in left:
+        facts.forget()
 
 
 def forget() -> None:
     """Forget what earlier searches of all threads asked, as if the process had just begun."""
     _remembered.clear()
     _asked_facts.clear()
+    _forget_unasked()
 
 
 @dataclass(frozen=True, eq=False)
@@ -495,6 +513,7 @@ class Space:
         if tables is None:
             tables = self._new_tables(job, usable)
             _remembered.keep(key, tables)
+            _forget_unasked()
         return tables
 
     def _new_tables(self, job: Job, usable_fraction: float) -> "Tables":

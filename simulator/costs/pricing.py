@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal, TypeVar
 
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DISPATCHERS, Dispatcher, Reach, dispatcher_over
@@ -36,6 +35,7 @@ from rlplan.models import (
 from rlplan.parts import expert_parameters
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
+from rlplan.profiles.tables.remembered import kept_with
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import USUAL_KERNELS, BiasBytes, EngineSheet, ExpertLoop, KernelRates
 from rlplan.simulator.model import (
@@ -436,7 +436,7 @@ def stages_apart(tp: Number, gpus_per_node: int) -> Number:
     return -(-gpus_per_node // tp)
 
 
-@lru_cache(maxsize=65536)
+@kept_with(lambda setting, *_, **__: setting.device)
 def pass_seconds(
     setting: Setting,
     model: ModelArchitecture,

@@ -13,7 +13,9 @@ from rlplan.calibration import Calibration
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
 from rlplan.planner.exact import space as tables
+from rlplan.planner.exact.generations import GenerationTable, WeightMoves
 from rlplan.planner.exact.space import Space
+from rlplan.planner.layouts.option_table import OptionTable
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.search import search
@@ -143,18 +145,19 @@ def test_tables_of_one_node_hold_on_the_sites_of_four():
     space = Space(job, load_facts(job), {}, "throughput", job.specs)
     shared, generations = space.options, space.generations
     assert shared.space.job.cluster[0].nodes == 1
-    own = tables.OptionTable(replace(shared.space, job=job, priced=job))
-    own_generations = tables.GenerationTable(own, tables.WeightMoves(own.space))
+    own = OptionTable(replace(shared.space, job=job, priced=job))
+    own_generations = GenerationTable(own, WeightMoves(own.space))
     for site in map(space.site, space.shares):
         for role in ("actor", "reference"):
             mine, theirs = own.role_options(role, site), shared.role_options(role, site)
             assert [each.layouts for each in mine] == [each.layouts for each in theirs]
             numbers = ([replace(each, chosen=()) for each in some] for some in (mine, theirs))
             assert next(numbers) == next(numbers)
-        pairs = zip(own_generations.replicas(site), generations.replicas(site), strict=True)
-        for mine, theirs in pairs:
-            assert mine == theirs
-            assert own_generations.least_bound(mine) == generations.least_bound(theirs)
+        every = own_generations.replicas(site), generations.replicas(site)
+        assert every[0] == every[1]
+        bounds = zip(*every, strict=True)
+        for one, other in bounds:
+            assert own_generations.least_bound(one) == generations.least_bound(other)
 
 
 EXPERTS = replace(load_model("qwen2.5-1.5b"), num_experts=8, experts_per_token=2, moe_ffn_size=512)
@@ -181,6 +184,33 @@ def test_facts_answer_so_many_jobs_before_others_take_their_place():
     first, second = known[0], known[-1]
     assert first != second
     assert known == [first] * tables.JOBS_OF_FACTS + [second] * tables.JOBS_OF_FACTS
+
+
+def test_facts_forget_what_was_asked_once_nothing_that_is_kept_rests_on_them():
+    tables.forget()
+    jobs = [lengthened(JOB, 100 + number) for number in range(2 * tables.JOBS_OF_FACTS)]
+    every = [(job, load_facts(job)) for job in jobs]
+    first = every[0][1]
+    alone = search(jobs[0], first).plans
+    asked = answers_of(first)
+    assert asked > 100
+    for job, facts in every[1:-1]:
+        Space(job, facts, {}, "throughput", job.specs).options  # noqa: B018 -- tables of another job
+    assert answers_of(first) == asked  # the last of its jobs still has its tables
+    Space(*every[-1], {}, "throughput", JOB.specs).options  # noqa: B018
+    assert answers_of(first) == 0
+    assert len(tables._adopted) <= 2
+    assert search(jobs[0], load_facts(jobs[0])).plans == alone
+
+
+def answers_of(facts):
+    """Return how many answers are kept with the facts of a device, and with what was worked out from them."""
+    kept = vars(facts.device(A100)).values()
+    counts = [each.cache_info().currsize for each in kept if hasattr(each, "cache_info")]
+    counts += [
+        len(each) for name, each in vars(facts.device(A100)).items() if name.startswith("rlplan.")
+    ]
+    return sum(counts)
 
 
 def test_a_search_counts_the_generations_that_it_plays_itself():
