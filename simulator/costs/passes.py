@@ -6,7 +6,7 @@ Operators are priced in `rlplan.simulator.costs.pricing`; nothing here knows gen
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,6 @@ from rlplan.models import (
 from rlplan.plan import Recompute
 from rlplan.profiles.analytic.efficiencies import host_step
 from rlplan.profiles.analytic.ordered import distinct
-from rlplan.profiles.tables.remembered import kept_with
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.pricing import (
@@ -378,7 +377,7 @@ def _padded_bytes(placed: PlacedTask, batch: Batch) -> tuple[float, float]:
     return logits * each.forward_bytes, logits * each.backward_bytes
 
 
-@kept_with(lambda setting, *_, **__: setting.device)
+@lru_cache(maxsize=8192)
 def _packed(
     setting: Setting,
     model: ModelArchitecture,
