@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal, TypeVar
 
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DISPATCHERS, Dispatcher, Reach, dispatcher_over
@@ -35,7 +36,6 @@ from rlplan.models import (
 from rlplan.parts import expert_parameters
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.profiles.tables.remembered import kept_with
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import USUAL_KERNELS, BiasBytes, EngineSheet, ExpertLoop, KernelRates
 from rlplan.simulator.model import (
@@ -436,7 +436,7 @@ def stages_apart(tp: Number, gpus_per_node: int) -> Number:
     return -(-gpus_per_node // tp)
 
 
-@kept_with(lambda setting, *_, **__: setting.device)
+@lru_cache(maxsize=8192)
 def pass_seconds(
     setting: Setting,
     model: ModelArchitecture,
