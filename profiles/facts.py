@@ -40,7 +40,7 @@ from rlplan.profiles.sheets import (
     sheet_of,
 )
 from rlplan.profiles.tables.measurements import Measurements
-from rlplan.profiles.tables.remembered import remembered
+from rlplan.profiles.tables.remembered import forget_answers, remembered
 from rlplan.profiles.tables.table import QUEUE_CALL, Profile, read_profiles
 from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
 
@@ -308,6 +308,11 @@ class Facts:
             return id(self)
         devices = tuple((name, each.content) for name, each in self._devices.items())
         return devices, self.label, self.calibration
+
+    def forget(self) -> None:
+        """Forget what was asked, and what others worked out from the answers: all of it is found again."""
+        for each in self._devices.values():
+            forget_answers(each)
 
     def device(self, name: str) -> DeviceFacts:
         """Return the facts of a device of the cluster.

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlplan.collecting import collect_young
 from rlplan.plan import Plan
-from rlplan.planner.exact.candidates import Candidates
+from rlplan.planner.exact.candidates import AskedRows, Candidates
 from rlplan.planner.exact.deadlines import is_past
 from rlplan.planner.exact.generations import GenerationOption, ShareRows
 from rlplan.planner.exact.placement_bounds import (
@@ -18,8 +18,10 @@ from rlplan.planner.exact.placement_bounds import (
     OtherPools,
     Place,
     PlacementBounds,
+    SetLimits,
     empty,
     joined,
+    least_beside,
 )
 from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.option_table import front_rows
@@ -369,9 +371,6 @@ QUICK_PLAYS = 10
 # Arrays of more choices for the sets beside the generating one are not made to hold them apart by their shares.
 MOST_BY_SHARE = 10**6
 
-# Places of the generating set on which a first plan is looked for, each with the best of the others'.
-QUICK_PLACES = 2
-
 # Ways to generate on each share that it is chosen from.
 QUICK_WAYS = 12
 
@@ -414,7 +413,7 @@ class PlacementSearch:
         if math.isinf(self.least_value):
             return
         parts: list[list[ShareRows]] = []
-        for places in (self.bounds.promising(QUICK_PLACES), self.bounds.places):
+        for places in (self.bounds.promising(), self.bounds.places):
             parts = self._parts(self.space.pools.quick, places)
             queue = self._queue(parts, math.inf, QUICK_WAYS)
             if queue is not None:
@@ -431,21 +430,22 @@ class PlacementSearch:
     def exact(self, cutoff: float, budget: SearchBudget) -> None:
         """Find the best of all plans of a lower value than `cutoff`, or show that there is none."""
         cutoff = min(cutoff, self.found.value)
-        limits, pools = self.bounds.limits, self.space.pools
         within = cutoff / self.bounds.least_factor  # of what seconds add
+        limits, pools = self.bounds.limits(within), self.space.pools
 
         def rows(members: ColocatedSet, site: Site) -> PoolRows:
             index = self.placement.index(members)
             return pools.exact(members, site, limits.work_seconds(within, index, site))
 
-        parts = self._parts(rows, self.bounds.places)
-        queue = self._queue(parts, cutoff)
+        parts = self._parts(rows, limits.places)
+        queue = self._queue(parts, cutoff, limits=limits)
         bound = queue.run(parts, cutoff, budget) if queue else math.inf
-        bound = min(bound, self._beaten_bound(parts, min(cutoff, self.found.value), budget))
+        cutoff = min(cutoff, self.found.value)
+        bound = min(bound, self._beaten_bound(parts, cutoff, budget, limits))
         self.found.bound = max(self.found.bound, min(bound, cutoff, self.found.value))
 
     def _beaten_bound(
-        self, parts: list[list[ShareRows]], cutoff: float, budget: SearchBudget
+        self, parts: list[list[ShareRows]], cutoff: float, budget: SearchBudget, limits: SetLimits
     ) -> float:
         """Search what was left out for choices that proved to straddle nodes; return what it cannot beat.
 
@@ -457,7 +457,7 @@ class PlacementSearch:
             return self.straddled_bound
         if not self._are_few(parts):
             return self.straddled_bound
-        queue = self._queue(parts, cutoff, by_share=True)
+        queue = self._queue(parts, cutoff, limits=limits, by_share=True)
         return queue.run(parts, cutoff, budget) if queue else math.inf
 
     def _are_few(self, parts: list[list[ShareRows]]) -> bool:
@@ -473,9 +473,18 @@ class PlacementSearch:
         ]
 
     def _other_pools(
-        self, parts: list[list[ShareRows]], cutoff: float, *, by_share: bool = False
+        self,
+        parts: list[list[ShareRows]],
+        cutoff: float,
+        first_seconds: float,
+        *,
+        by_share: bool = False,
     ) -> OtherPools:
-        """Return how the other sets can share what is left, as far as it can be worth something."""
+        """Return how the other sets can share what is left, as far as it can be worth something.
+
+        Args:
+            first_seconds: What every plan generates before they begin.
+        """
         bounds, score = self.bounds, self.space.score
         others = empty(score, 1, 0)
         within = cutoff / bounds.least_factor
@@ -488,9 +497,14 @@ class PlacementSearch:
                 np.concatenate(every) if every else np.zeros((0, 2)),
                 [len(each) for each in every],
             )
-            first = bounds.least_generation
             others = joined(
-                others, right, self.space.limits, first, within, score, by_share=by_share
+                others,
+                right,
+                self.space.limits,
+                first_seconds,
+                within,
+                score,
+                by_share=by_share,
             )
         self.space.tally.consider("arrangements of pools", len(others))
         return others
@@ -501,25 +515,48 @@ class PlacementSearch:
         cutoff: float,
         most_ways: float = math.inf,
         *,
+        limits: SetLimits | None = None,
         by_share: bool = False,
     ) -> BestFirst | None:
-        """Return the candidates of a lower value than `cutoff` by their bounds; None if there are none."""
-        others = self._other_pools(parts, cutoff, by_share=by_share)
-        own = parts[self.bounds.generating]
-        within = cutoff / self.bounds.least_factor
-        limits = [self._most_seconds(within, site, rows) for _, site, rows in own]
-        candidates = self.bounds.table.candidates(own, limits, most_ways)
+        """Return the candidates of a lower value than `cutoff` by their bounds; None if there are none.
+
+        Args:
+            limits: How long the sets may work in plans of such values; None where there is no cutoff.
+        """
+        first = 0.0 if limits is None else limits.first_seconds
+        others = self._other_pools(parts, cutoff, first, by_share=by_share)
+        if not len(others):
+            return None
+        asked = [self._asked(own, others, cutoff, limits) for own in parts[self.bounds.generating]]
+        candidates = self.bounds.table.candidates(
+            [each for each in asked if each is not None], most_ways
+        )
         self.space.tally.consider("ways to generate", len(candidates))
-        if not len(candidates) or not len(others):
+        if not len(candidates):
             return None
         return BestFirst(self, candidates, others, cutoff, by_share=by_share)
 
-    def _most_seconds(self, cutoff: float, site: Site, rows: PoolRows) -> float:
-        """Return the seconds that one of the generating pool's rows may take, generation included."""
-        if math.isinf(cutoff) or not len(rows):
-            return cutoff
-        least = float((rows.prepare + rows.train).min())
-        return self.bounds.limits.pool_seconds(cutoff, site, least)
+    def _asked(
+        self,
+        own: ShareRows,
+        others: OtherPools,
+        cutoff: float,
+        limits: SetLimits | None,
+    ) -> AskedRows | None:
+        """Return which of a share's rows may be worth something with how much generation; None where none may."""
+        share, site, rows = own
+        if limits is None:
+            return AskedRows(own)
+        bounds, score = self.bounds, self.space.score
+        fits = np.flatnonzero(np.all(others.used + bounds.used(share) <= self.space.limits, axis=1))
+        if not len(fits) or not len(rows):
+            return None
+        within = cutoff / bounds.least_factor
+        whole = rows.prepare + rows.train
+        most = limits.pool_seconds(within, site, float(whole.min()))
+        if not (self.schedule.flow.overlaps or any(each.counts_work for each in score.figures)):
+            whole = least_beside(rows.prepare, rows.train, others.rows(fits))
+        return AskedRows(own, whole, most)
 
     def simulated(self, choice: Choice) -> Simulated:
         """Simulate a choice's plan, remember it if it is the best, and return what it is worth."""

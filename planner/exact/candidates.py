@@ -1,7 +1,7 @@
 """Ways to generate with what else the generating pool does: the rows that level 2 chooses from."""
 
 import heapq
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -114,6 +114,21 @@ class Candidates:
         self.generate[place] = seconds
 
 
+class AskedRows(NamedTuple):
+    """Hold a share's rows for which ways to generate are asked.
+
+    Attributes:
+        part: The share, its site and the rows.
+        whole: Seconds that follow generation with each row, by the best choice for the other sets; None takes the row's
+            own work. Shape (rows,).
+        limit_seconds: What those may take with generation, at most.
+    """
+
+    part: ShareRows
+    whole: Floats | None = None
+    limit_seconds: float = np.inf
+
+
 class CandidateTable:
     """Make the candidates of one generating set, its weights synced as a schedule has it."""
 
@@ -145,56 +160,50 @@ class CandidateTable:
             best = min(best, generations.bound_alone(every[place]) + syncs[place])
         return best
 
-    def candidates(
-        self, parts: list[ShareRows], limits_seconds: list[float], most_ways: float = np.inf
-    ) -> Candidates:
-        """Return all candidates of shares' rows whose pool alone takes less than its limit.
+    def candidates(self, asked: Sequence[AskedRows], most_ways: float = np.inf) -> Candidates:
+        """Return all candidates of shares' rows that take less than their limit with generation.
 
         Args:
             most_ways: Ways to generate on each share after which the others, whose bounds are
                 higher, are left out.
         """
-        some = zip(parts, limits_seconds, strict=True)
-        found = [self._known_ways(part, limit, most_ways) for part, limit in some]
+        found = [self._known_ways(each, most_ways) for each in asked]
         return self._stacked([each for of_part in found for each in of_part])
 
-    def _known_ways(
-        self, part: ShareRows, limit_seconds: float, most_ways: float
-    ) -> list[OptionRows]:
+    def _known_ways(self, asked: AskedRows, most_ways: float) -> list[OptionRows]:
         """Return the ways of one share, which placements that differ in their other sets ask for too."""
-        if limit_seconds < np.inf:
-            return list(self._ways(part, limit_seconds, most_ways))
-        known, key = self.space.known.ways, (self._kind, most_ways, part)
+        if asked.limit_seconds < np.inf:
+            return list(self._ways(asked, most_ways))
+        known, key = self.space.known.ways, (self._kind, most_ways, asked.part)
         if key not in known:
-            known[key] = list(self._ways(part, limit_seconds, most_ways))
+            known[key] = list(self._ways(asked, most_ways))
         return known[key]
 
-    def _ways(
-        self, part: ShareRows, limit_seconds: float, most_ways: float
-    ) -> Iterator[OptionRows]:
+    def _ways(self, asked: AskedRows, most_ways: float) -> Iterator[OptionRows]:
         """Yield ways to generate on a share with the rows that leave room for them."""
-        share, site, rows = part
-        count = 0
-        for bound, replicas, sharding, places in self._promising(rows, site, limit_seconds):
+        share, site, rows = asked.part
+        limit, count = asked.limit_seconds, 0
+        whole = rows.prepare + rows.train if asked.whole is None else asked.whole
+        for bound, replicas, sharding, places in self._promising(rows, whole, site, limit):
             if count >= most_ways:
                 return
-            for move in self._moves(sharding, replicas, part, places):
-                if bound + move.seconds >= limit_seconds:
+            for move in self._moves(sharding, replicas, asked.part, places):
+                if bound + move.seconds >= limit:
                     continue
                 way = GenerationOption(share, site, rows, replicas, move)
-                found = self._of_way(way, places, limit_seconds)
+                found = self._of_way(way, places, whole, limit)
                 if found is not None:
                     yield way, *found
                     count += 1
 
     def _promising(
-        self, rows: PoolRows, site: Site, cutoff: float
+        self, rows: PoolRows, whole: Floats, site: Site, cutoff: float
     ) -> Iterator[tuple[float, Replicas, int, Ints]]:
         """Yield bounds with layouts of generation and rows of one sharding, the lowest bound first.
 
         A pair's bound has the cache that the row of the sharding with the fewest residents leaves.
         """
-        whole, generations = rows.prepare + rows.train, self.generations
+        generations = self.generations
         numbers = distinct(rows.sharding)
         places = {int(each): np.flatnonzero(rows.sharding == each) for each in numbers}
         least = np.array([whole[each].min() for each in places.values()])
@@ -254,7 +263,7 @@ class CandidateTable:
         return min(each, default=0.0)
 
     def _of_way(
-        self, way: GenerationOption, places: Ints, cutoff: float
+        self, way: GenerationOption, places: Ints, whole: Floats, cutoff: float
     ) -> tuple[Ints, Floats, Floats] | None:
         generations = self.generations
         resident = way.rows.staying[places].astype(np.float64)
@@ -266,7 +275,7 @@ class CandidateTable:
         if not len(places):
             return None
         bounds = generations.bounds(way.replicas, cache) + way.move.seconds
-        kept = bounds + way.rows.prepare[places] + way.rows.train[places] < cutoff
+        kept = bounds + whole[places] < cutoff
         if not kept.any():
             return None
         return places[kept], cache[kept], bounds[kept]

@@ -17,17 +17,17 @@ import heapq
 import math
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlplan.job import Job
 from rlplan.models import layer_kinds
 from rlplan.profiles.analytic.ordered import distinct
+from rlplan.profiles.tables.remembered import kept_with
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.episodes import Episode, EpisodeShare
@@ -98,7 +98,6 @@ class Contexts:
         return np.asarray(few + self.below[-1] - self.below[place])
 
 
-@lru_cache(maxsize=4096)
 def steps_in_turn(contexts: Contexts, running: int) -> int:
     """Return steps that no schedule undercuts which begins sequences in turn, so many at a time at most.
 
@@ -127,9 +126,11 @@ class Load:
         steps: Steps that the longest response takes.
         decoded_tokens: Tokens that decode steps give.
         cached_tokens: Cached tokens that these read, summed over steps.
+        known: What bounds have asked of it already, which goes when it goes: contexts of long responses take half a megabyte.
     """
 
     contexts: Contexts = field(compare=False, repr=False)
+    known: dict[Hashable, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     sequences: int
     prompt_tokens: int
@@ -149,7 +150,9 @@ def least_steps(load: Load, running: int, *, endless: bool = False) -> float:
     """
     if endless:
         return (load.decoded_tokens + load.sequences) / running
-    return float(steps_in_turn(load.contexts, running))
+    if running not in load.known:
+        load.known[running] = float(steps_in_turn(load.contexts, running))
+    return float(load.known[running])
 
 
 def load_of(
@@ -417,14 +420,17 @@ def least_seconds(
     return np.asarray(whole / steps.tokens_per_step)
 
 
-@lru_cache(maxsize=16384)
 def _dense_lines(steps: EngineSteps, load: Load, widest: int) -> Floats:
     """Return bases, slopes, and what steps with prompts take beyond each line. Shape (3, lines)."""
-    lines = _lines(steps, "dense", widest)
-    return np.array([(*line, _steeper(steps, load, line, lines)) for line in lines]).T
+    known, asked = load.known, (steps, widest)
+    if asked not in known:
+        lines = _lines(steps, "dense", widest)
+        known[asked] = np.array([(*line, _steeper(steps, load, line, lines)) for line in lines]).T
+    found: Floats = known[asked]
+    return found
 
 
-@lru_cache(maxsize=16384)
+@kept_with(lambda steps, *_: steps)
 def _head_lines(steps: EngineSteps, most: int) -> Floats:
     """Return bases and slopes under the output head's seconds. Shape (2, lines)."""
     return np.array(_lines(steps, "head", most)).T
@@ -453,7 +459,7 @@ def _steeper(steps: EngineSteps, load: Load, line: Line, lines: tuple[Line, ...]
     return max(0.0, max(gains, default=0.0))
 
 
-@lru_cache(maxsize=4096)
+@kept_with(lambda steps: steps)
 def _cache_seconds(steps: EngineSteps) -> float:
     """Return the least seconds of reading one cached token in all layers of a stage, 0 if it varies.
 
@@ -476,9 +482,16 @@ def _read_seconds(steps: EngineSteps, sequences: int, first: int) -> float:
     return (most - least) / (sequences * PROBED_TOKENS)
 
 
-@lru_cache(maxsize=16384)
 def _concave_bound(steps: EngineSteps, load: Load, running: int, endless: bool) -> ConcaveBound:
     """Return the bound by concave functions under the seconds of a step's matrix products."""
+    known, asked = load.known, (steps, running, endless)
+    if asked not in known:
+        known[asked] = _new_concave_bound(steps, load, running, endless)
+    found: ConcaveBound = known[asked]
+    return found
+
+
+def _new_concave_bound(steps: EngineSteps, load: Load, running: int, endless: bool) -> ConcaveBound:
     engine, stages = steps.engine, steps.setting.pp
     batched = engine.max_batched_tokens
     if engine.batching != "mixed" or not engine.chunked_prefill:
@@ -491,7 +504,7 @@ def _concave_bound(steps: EngineSteps, load: Load, running: int, endless: bool) 
     return ConcaveBound(floors, load, running, stages, read, batched, endless=endless)
 
 
-@lru_cache(maxsize=16384)
+@kept_with(lambda steps, *_: steps)
 def _floors(steps: EngineSteps, most_tokens: int, most_sequences: int) -> Floors:
     """Return concave functions under the seconds of a step's matrix products, up to so many tokens."""
     tokens, seconds = _nodes(steps, "dense", most_tokens)
@@ -503,7 +516,7 @@ def _lines(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
     return _hull(steps, part, 1 << (most - 1).bit_length())
 
 
-@lru_cache(maxsize=16384)
+@kept_with(lambda steps, *_: steps)
 def _hull(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
     """Return the rising sides of the convex hull under a part's nodes, and its lowest point's level."""
     tokens, seconds = (column.tolist() for column in _nodes(steps, part, most))
@@ -520,7 +533,7 @@ def _hull(steps: EngineSteps, part: str, most: int) -> tuple[Line, ...]:
     return tuple(lines)
 
 
-@lru_cache(maxsize=16384)
+@kept_with(lambda steps, *_: steps)
 def _nodes(steps: EngineSteps, part: str, most: int) -> tuple[Floats, Floats]:
     """Return the nodes from 0 to `most` tokens of a stage, and a part's seconds there."""
     grid = steps.dense_grid if part == "dense" else steps.head_grid

@@ -4,7 +4,7 @@ Stages bound iterations, and iterations bound values: see decision 7.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import NamedTuple
@@ -116,6 +116,23 @@ def joined(
     return OtherPools(used[kept], stages[kept], own[kept], work[kept], sending[kept], picks)
 
 
+def least_beside(prepare: Floats, train: Floats, others: OtherPools) -> Floats:
+    """Return the seconds of both stages by the generating pool's rows, with the best choice for the others.
+
+    Each stage ends when the slowest pool has done it, so no iteration that follows generation is done sooner. Choices
+    that another beats in both stages are not looked at. Only of iterations that do not overlap. Shape (rows,).
+
+    Args:
+        prepare, train: Of the generating pool. Shape (rows,), each.
+    """
+    stages = others.stages[:, :2]
+    stages = stages[front_rows(stages)]
+    found = np.full(len(prepare), np.inf)
+    for first, second in stages:
+        np.minimum(found, np.maximum(prepare, first) + np.maximum(train, second), out=found)
+    return found
+
+
 # How long the sets of a placement may work before no plan with them is worth anything.
 #
 # Every value that a plan must stay below, the best one's so far or a limit of the job's, is linear in seconds:
@@ -167,8 +184,8 @@ class SetLimits:
     Args:
         places: For each set where it may be.
         generating: Place of the set that generates.
-        generation_seconds: By site of that set, what no way to generate there can beat.
-        first_seconds: What no plan can beat before its other sets begin.
+        generation_seconds: What no way to generate on a site of that set can beat.
+        overlaps: Whether the other sets work while that one generates, so that they need not wait for it.
     """
 
     def __init__(
@@ -177,12 +194,21 @@ class SetLimits:
         placement: tuple[ColocatedSet, ...],
         places: tuple[list[Place], ...],
         generating: int,
-        generation_seconds: dict[Site, float],
-        first_seconds: float,
+        generation_seconds: Callable[[Site], float],
+        *,
+        overlaps: bool,
     ) -> None:
         self.space, self.placement, self.places = space, placement, places
         self.generating, self.generation_seconds = generating, generation_seconds
-        self.first_seconds = first_seconds
+        self.overlaps = overlaps
+
+    @cached_property
+    def first_seconds(self) -> float:
+        """Return the seconds that every plan generates before its other sets begin."""
+        if self.overlaps:
+            return 0.0
+        sites = (site for _, site in self.places[self.generating])
+        return min(map(self.generation_seconds, sites), default=math.inf)
 
     def work_seconds(self, cutoff: float, index: int, site: Site) -> float:
         """Return seconds of a set's own tasks beyond which no plan has a value below `cutoff`.
@@ -190,10 +216,15 @@ class SetLimits:
         Its own tasks are those that it prepares and trains with, generation aside.
         """
         generates = index == self.generating
-        first = self.generation_seconds[site] if generates else self.first_seconds
-        if math.isinf(first):
+        first = self.generation_seconds(site) if generates else self.first_seconds
+        return self.work_after(first, cutoff, index, site)
+
+    def work_after(self, generation_seconds: float, cutoff: float, index: int, site: Site) -> float:
+        """Return the same where so much generation comes before, in seconds."""
+        if math.isinf(generation_seconds):
             return -math.inf
-        return min(each.work_seconds(first) for each in self._budgets(cutoff, index, site))
+        budgets = self._budgets(cutoff, index, site)
+        return min(each.work_seconds(generation_seconds) for each in budgets)
 
     def pool_seconds(self, cutoff: float, site: Site, work_seconds: float) -> float:
         """Return seconds of the generating set on a site beyond which no plan is below `cutoff`.
@@ -201,7 +232,7 @@ class SetLimits:
         Args:
             work_seconds: The least of its own tasks; generation comes on top.
         """
-        first = self.generation_seconds[site]
+        first = self.generation_seconds(site)
         if math.isinf(first):
             return -math.inf
         budgets = self._budgets(cutoff, self.generating, site)
@@ -245,7 +276,7 @@ class SetLimits:
             if figure.counts_work:
                 work = figure.computing[device] * least.whole_seconds
             if figure.counts_work and index == self.generating:
-                work += figure.moving[device] * self.generation_seconds[site]
+                work += figure.moving[device] * self.generation_seconds(site)
             found.append([float(rate) * share.gpus for rate in (figure.held[device], work)])
         return LeastUse(*map(min, zip(*found, strict=True))) if found else LeastUse(0.0, 0.0)
 
@@ -257,6 +288,9 @@ def _ratio(left: float, rate: float) -> float:
 # Streams are played for as many iterations as fill the pools and for some behind them, whose samples are a little
 # shorter or longer than the long run's: by 0.9 % of an iteration at most in 886 plans of random small jobs.
 PLAYED_NOISE_FRACTION = 0.02
+
+# Places of the generating set on which a placement's first plan is looked for, each with the best of the others'.
+PROMISING_PLACES = 2
 
 NOTHING_SENT = BesideGeneration(np.zeros(1), np.zeros(1), np.zeros(1))
 
@@ -393,38 +427,66 @@ class PlacementBounds:
         in_order = not (self.schedule.flow.is_endless or job.workload.drops_responses)
         return job.framework == OWN and not in_order
 
-    @cached_property
-    def limits(self) -> SetLimits:
-        """Return how long the sets may work."""
+    def limits(self, cutoff: float) -> SetLimits:
+        """Return how long the sets may work, at the places where a plan of a lower value than `cutoff` may have them.
+
+        No such plan has a set where its least work alone is beyond what the other sets' least leave of the value, nor
+        where their fewest GPUs are not left: that holds for the sets' places of all such plans, so again for those that
+        are left.
+        """
+        places = self.places
+        while True:
+            limits = self._limits(places)
+            own = range(len(self.placement))
+            lasting = tuple(
+                [each for each in places[index] if self._may_work(limits, cutoff, index, each)]
+                for index in own
+            )
+            left = self._leaving_others(lasting)
+            if list(map(len, left)) == list(map(len, places)):
+                return limits
+            places = left
+
+    def _limits(self, places: tuple[list[Place], ...]) -> SetLimits:
         return SetLimits(
             self.space,
             self.placement,
-            self.places,
+            places,
             self.generating,
-            {site: self.table.least_seconds(site) for _, site in self.places[self.generating]},
-            self.least_generation,
+            self.table.least_seconds,
+            overlaps=self.schedule.flow.overlaps,
         )
 
-    @cached_property
-    def least_generation(self) -> float:
-        """Return the seconds that every plan generates before its other sets begin."""
-        if self.schedule.flow.overlaps:
-            return 0.0
-        sites = (site for _, site in self.places[self.generating])
-        return min(map(self.table.least_seconds, sites), default=math.inf)
+    def _may_work(self, limits: SetLimits, cutoff: float, index: int, place: Place) -> bool:
+        """Tell whether a set's least work at a place is within its limit, asking for generation's least last."""
+        _, site = place
+        least = self.space.pools.least(self.placement[index], site).whole_seconds
+        if least >= limits.work_after(0.0, cutoff, index, site):
+            return False
+        return least < limits.work_seconds(cutoff, index, site)
+
+    def _leaving_others(self, places: tuple[list[Place], ...]) -> tuple[list[Place], ...]:
+        """Return the places that leave each other set the fewest GPUs that it has at any of its own."""
+        if not all(places):
+            return tuple([] for _ in places)
+        least = [np.min([self.used(share) for share, _ in own], axis=0) for own in places]
+        left = self.space.limits - np.sum(least, axis=0)
+        return tuple(
+            [each for each in own if np.all(self.used(each[0]) - fewest <= left)]
+            for own, fewest in zip(places, least, strict=True)
+        )
 
     @property
     def least_value(self) -> float:
         """Return a bound on all plans: every role at its best, each by itself."""
         return min((value for value, _ in self._least_values), default=math.inf)
 
-    def promising(self, most: int) -> tuple[list[Place], ...]:
+    def promising(self) -> tuple[list[Place], ...]:
         """Return for each set where it is in the choices of the lowest bounds.
 
-        Args:
-            most: How many places of the generating set, each with the best choice for the others, are looked at.
+        Those are the best two places of the generating set, each with the best choice for the others.
         """
-        ranked = sorted(self._least_values, key=lambda each: each[0])[:most]
+        ranked = sorted(self._least_values, key=lambda each: each[0])[:PROMISING_PLACES]
         chosen = [sorted(set(column)) for column in zip(*(each for _, each in ranked), strict=True)]
         return tuple(
             [places[number] for number in numbers]
@@ -433,45 +495,87 @@ class PlacementBounds:
 
     @cached_property
     def _least_values(self) -> list[tuple[float, tuple[int, ...]]]:
-        """Return for each place of the generating set a bound, and where all sets are who reach it."""
-        pools, rest = self.space.pools, self._least_of_others()
-        found: list[tuple[float, tuple[int, ...]]] = []
-        members = self.placement[self.generating]
-        for number, (share, site) in enumerate(self.places[self.generating]):
-            least = pools.least(members, site)
-            own = (np.array([least.prepare_seconds]), np.array([least.train_seconds]))
-            generate = np.array([self.table.least_seconds(site)])
-            work = self._work(share, least.whole_seconds, float(generate[0]))
-            used = self.used(share)[None]
-            values = self.values(generate, own, used, work, NOTHING_SENT, rest)[0]
-            if not len(values):
-                continue
+        """Return for places of the generating set a bound, and where all sets are who reach it.
+
+        Those of the lowest bounds are among them: generation's least is asked for in the order of what a place is worth
+        without generation, until that is above as many bounds as are looked at. Bounds of iterations that stream need not
+        rise with generation, so that there all are asked.
+        """
+        rest, places = self._least_of_others(), self.places[self.generating]
+        if not (places and len(rest)):
+            return []
+        bare = self._least_at(places, np.zeros(len(places)), rest).min(axis=1)
+        found: list[tuple[float, int, int]] = []
+        for number in np.argsort(bare, kind="stable").tolist():
+            ranked = sorted(found)[:PROMISING_PLACES]
+            is_enough = len(ranked) == PROMISING_PLACES and not self.schedule.streams
+            if is_enough and bare[number] > ranked[-1][0]:
+                break
+            place = places[number]
+            generate = np.array([self.table.least_seconds(place[1])])
+            values = self._least_at([place], generate, rest)[0]
             best = int(np.argmin(values))
-            where = dict(zip(self.others, rest.picks[best, :, 0].tolist(), strict=True))
-            where[self.generating] = number
-            places = tuple(where[index] for index in range(len(self.placement)))
             if math.isfinite(values[best]):
-                found.append((float(values[best]), places))
-        return found
+                found.append((float(values[best]), number, best))
+        return [
+            (value, self._picked(number, rest.picks[best, :, 0]))
+            for value, number, best in sorted(found, key=lambda each: each[1])
+        ]
+
+    def _least_at(self, places: list[Place], generate: Floats, rest: OtherPools) -> Floats:
+        """Return bounds on plans by where the generating set is, each role at its best. Shape (places, choices).
+
+        Args:
+            generate: Seconds of generation, by place.
+        """
+        pools, members = self.space.pools, self.placement[self.generating]
+        least = [pools.least(members, site) for _, site in places]
+        own = (
+            np.array([each.prepare_seconds for each in least]),
+            np.array([each.train_seconds for each in least]),
+        )
+        whole = [each.whole_seconds for each in least]
+        work = np.stack(
+            [
+                self._work(share, *seconds)
+                for (share, _), *seconds in zip(places, whole, generate.tolist(), strict=True)
+            ]
+        )
+        used = np.stack([self.used(share) for share, _ in places])
+        return self.values(generate, own, used, work, NOTHING_SENT, rest)
+
+    def _picked(self, generating: int, others: Ints) -> tuple[int, ...]:
+        """Return for each set the number of its place."""
+        where = dict(zip(self.others, others.tolist(), strict=True))
+        where[self.generating] = generating
+        return tuple(where[index] for index in range(len(self.placement)))
 
     def _least_of_others(self) -> OtherPools:
-        """Return how the other sets can share the cluster, every role at its best."""
-        pools, score = self.space.pools, self.space.score
-        rest = empty(score, 1, 0)
+        """Return how the other sets can share the cluster, every role at its best.
+
+        Placements that have some of their first sets in common share what these can do.
+        """
+        rest, known = empty(self.space.score, 1, 0), self.space.rests
+        sets: tuple[ColocatedSet, ...] = ()
         for index in self.others:
-            members, places = self.placement[index], self.places[index]
-            every = [pools.least(members, site) for _, site in places]
-            seconds = [(each.prepare_seconds, each.train_seconds) for each in every]
-            shares = [share for share, _ in places]
-            rest = joined(
-                rest,
-                self.rows_of(members, shares, np.array(seconds).reshape(-1, 2), [1] * len(shares)),
-                self.space.limits,
-                self.least_generation,
-                math.inf,
-                score,
-            )
+            sets = (*sets, self.placement[index])
+            asked = (self.schedule, sets)
+            found = known.get(asked) if self.given is None else None
+            if found is None:
+                found = self._joined_least(rest, index)
+            if self.given is None:
+                known[asked] = found
+            rest = found
         return rest
+
+    def _joined_least(self, rest: OtherPools, index: int) -> OtherPools:
+        """Return how some sets can share the cluster with another one, every role at its best."""
+        members, places = self.placement[index], self.places[index]
+        every = [self.space.pools.least(members, site) for _, site in places]
+        seconds = [(each.prepare_seconds, each.train_seconds) for each in every]
+        shares = [share for share, _ in places]
+        right = self.rows_of(members, shares, np.array(seconds).reshape(-1, 2), [1] * len(shares))
+        return joined(rest, right, self.space.limits, 0.0, math.inf, self.space.score)
 
     def rows_of(
         self,
@@ -515,11 +619,11 @@ class PlacementBounds:
         return np.zeros_like(prepare), prepare + train
 
     def _work(self, share: Share, work_seconds: float, generation_seconds: float) -> Floats:
-        """Return the generating set's work on a share, by figure. Shape (1, figures)."""
+        """Return the generating set's work on a share, by figure. Shape (figures,)."""
         score, device = self.space.score, self.space.device(share)
         rates = score.computing[device], score.moving[device]
         both = rates[0] * work_seconds + rates[1] * generation_seconds
-        return np.asarray(both * share.gpus)[None]
+        return np.asarray(both * share.gpus)
 
     def _arrival(self, seconds: float) -> float:
         """Return what data's way takes of preparation, in seconds.

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -312,7 +313,7 @@ REMEMBERED_ENDINGS = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownWays:
-    """Hold what searches with the same pins find out of ways to generate.
+    """Hold what searches of the same cluster with the same pins find out of ways to generate.
 
     Attributes:
         syncs: Seconds of bringing weights to copies, by sizes and site.
@@ -331,19 +332,25 @@ class KnownWays:
     )
 
 
+# Of one job a user pins this and that and changes the number of nodes: what is known of the latest is kept, so that a server does not grow with questions.
+REMEMBERED_PINS = 8
+
+
 @dataclass(frozen=True, eq=False)
 class Tables:
     """Hold what roles, sets and generations of a job cost; the facts are kept, so are identities in what they depend on.
 
     Attributes:
-        known: What follows from these under each of the latest pins, the last asked last.
+        known: What follows from these on each of the latest clusters under its pins, the last asked last.
     """
 
     facts: Facts
     options: OptionTable
     pools: PoolTable
     generations: GenerationTable
-    known: dict[Pinned, KnownWays] = field(default_factory=dict)
+    known: LeastRecentlyUsed[Hashable, KnownWays] = field(
+        default_factory=lambda: LeastRecentlyUsed(REMEMBERED_PINS)
+    )
 
     @cached_property
     def streams(self) -> StreamTable:
@@ -371,10 +378,25 @@ def costed_job(job: Job) -> Job:
     )
 
 
+def job_of_tables(job: Job) -> Job:
+    """Return a job whose tables of costs hold for another one: each group of its cluster a single node.
+
+    How many nodes there are decides which shares sets can get, not what a role takes on a share, since that is asked of the
+    share's site; nor do a host's cores and memory, which plans are held to. So clusters of the same nodes share what they cost. They decide something where
+    environments hold cores, where all GPUs together limit how experts are spread, where what is learnt from depends on the replicas, and where
+    nodes come and go.
+    """
+    experts = any(job.architecture(role).num_experts for role in job.models)
+    if experts or job.environments or job.workload.drops_responses or job.has_spot:
+        return job
+    cluster = (
+        replace(group, nodes=1, cpu_cores=None, host_memory_bytes=None) for group in job.cluster
+    )
+    return replace(job, cluster=tuple(cluster))
+
+
 # Fronts over several objectives and limits search one job again and again, a framework's in each of its ways.
 REMEMBERED_JOBS = 8
-# Of one job a user pins this and that: what is known under the latest pins is kept, so that a server does not grow with questions.
-REMEMBERED_PINS = 8
 _remembered: LeastRecentlyUsed[Hashable, Tables] = LeastRecentlyUsed(REMEMBERED_JOBS)
 
 
@@ -416,14 +438,32 @@ def _known_facts(facts: Facts) -> _AskedFacts:
     if asked is None or asked.jobs == JOBS_OF_FACTS:
         asked = _AskedFacts(facts)
         _asked_facts.keep(key, asked)
+        _adopted.append(facts)
     asked.jobs += 1
     return asked
+
+
+# Facts that searches ask or asked, until nothing that is kept rests on them.
+_adopted: list[Facts] = []
+_guard_of_adopted = threading.Lock()
+
+
+def _forget_unasked() -> None:
+    """Forget what facts know on which nothing that is kept rests any more: tasks and plans that others hold keep them alive."""
+    with _guard_of_adopted:
+        kept = {id(each.facts) for each in _remembered.values()}
+        kept |= {id(each.facts) for each in _asked_facts.values()}
+        left = [each for each in _adopted if id(each) not in kept]
+        _adopted[:] = [each for each in _adopted if id(each) in kept]
+    for facts in left:
+        facts.forget()
 
 
 def forget() -> None:
     """Forget what earlier searches of all threads asked, as if the process had just begun."""
     _remembered.clear()
     _asked_facts.clear()
+    _forget_unasked()
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,6 +486,8 @@ class Space:
     transition: TransitionName | None = None
     pinned: Pinned = NOTHING_PINNED
     is_priced: bool = True
+    # What sets beside the generating one can do, every role at its best, by schedule and sets.
+    rests: dict[Hashable, Any] = field(default_factory=dict)
     _sites: dict[Share, Site] = field(default_factory=dict)
     _fetches: dict[str, float] = field(default_factory=dict)
     _hosted: dict[int, dict[Task, float]] = field(default_factory=dict)
@@ -467,7 +509,7 @@ class Space:
         Those of one thread: tables fill as they are asked, and two searches at once would fill the same ones.
         """
         usable = usable_fraction(self.specs)
-        job = costed_job(self.job)
+        job = job_of_tables(costed_job(self.job))
         arranged = self.pinned.arranged
         asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus, arranged)
         key = (threading.get_ident(), self.facts.content, job, usable, asked, self.is_priced)
@@ -475,6 +517,7 @@ class Space:
         if tables is None:
             tables = self._new_tables(job, usable)
             _remembered.keep(key, tables)
+            _forget_unasked()
         return tables
 
     def _new_tables(self, job: Job, usable_fraction: float) -> "Tables":
@@ -503,10 +546,11 @@ class Space:
     @cached_property
     def known(self) -> KnownWays:
         """Return what is known of ways to generate, which searches with the same tables and pins share."""
-        known = self._tables.known
-        found = known[self.pinned] = known.pop(self.pinned, KnownWays())
-        while len(known) > REMEMBERED_PINS:
-            known.pop(next(iter(known)), None)
+        known, key = self._tables.known, (self.pinned, costed_job(self.job).cluster)
+        found = known.get(key)
+        if found is None:
+            found = KnownWays()
+            known.keep(key, found)
         return found
 
     @cached_property

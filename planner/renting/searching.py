@@ -9,7 +9,7 @@ money, what keeps that depends on the price, and each is searched.
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rlplan.planner.configs.searching import FactsOf, plans_of
 from rlplan.planner.renting.offered import Offered
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import Facts
 from rlplan.results.renting import (
     NO_LIMITS,
     LeftOut,
@@ -32,7 +33,7 @@ from rlplan.results.renting import (
 from rlplan.results.run import RunForecast
 from rlplan.simulator.whole_run import Curve, run_forecast
 from rlplan.units import show_duration, whole_usd
-from rlplan.workload import with_mean
+from rlplan.workload import Workload, with_mean
 
 Progress = Callable[[int, int, str], None]
 # The cluster of a job that names none; each candidate takes its place.
@@ -198,6 +199,9 @@ class _OfferSearch:
     """Gather offers, candidate by candidate."""
 
     request: RentRequest
+    # Of equal content, so that what was asked of them, and of the lengths of responses, is known on other clusters too.
+    facts: dict[Hashable, Facts] = field(default_factory=dict)
+    works: list[Workload] = field(default_factory=list)
     offers: list[RentalOffer] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     known: list[_Searched] = field(default_factory=list)
@@ -207,7 +211,7 @@ class _OfferSearch:
 
     def look_at(self, each: Offered) -> None:
         """Search instances, unless what is known of others says enough."""
-        job = job_on(self.request, each)
+        job = self._with_known_work(job_on(self.request, each))
         (group,) = job.cluster
         alike = [] if _limits_money(job) else [s for s in self.known if _as_good(s.group, group)]
         same = next((s for s in alike if _as_good(group, s.group)), None)
@@ -227,6 +231,18 @@ class _OfferSearch:
             searched = self._search(each, job, group)
             self.known.append(searched)
             self._keep(each, job, searched)
+
+    def _with_known_work(self, job: Job) -> Job:
+        """Return a job whose workload is that of the clusters before, where they are equal: statistics are known of an object."""
+        same = next((work for work in self.works if work == job.workload), None)
+        if same is None:
+            self.works.append(job.workload)
+            return job
+        return replace(job, workload=same)
+
+    def _facts_of(self, job: Job) -> Facts:
+        facts = self.request.facts_of(job)
+        return self.facts.setdefault(facts.content, facts)
 
     def _search(self, each: Offered, job: Job, group: NodeGroup) -> _Searched:
         try:
@@ -264,14 +280,14 @@ class _OfferSearch:
             "seconds": asked.seconds,
             "placements": 1,
         }
-        result = plans_of(job, asked.facts_of, **options)
+        result = plans_of(job, self._facts_of, **options)
         return result.plans[0].plan, result.gap
 
     def _run_of(self, plan: Plan, each: Offered) -> RunForecast:
         asked = self.request
         return run_forecast(
             plan,
-            asked.facts_of(plan.job),
+            self._facts_of(plan.job),
             asked.steps,
             curve=asked.curve,
             usd_per_hour=each.usd_per_hour,

@@ -377,7 +377,7 @@ def _padded_bytes(placed: PlacedTask, batch: Batch) -> tuple[float, float]:
     return logits * each.forward_bytes, logits * each.backward_bytes
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def _packed(
     setting: Setting,
     model: ModelArchitecture,

@@ -436,7 +436,7 @@ def stages_apart(tp: Number, gpus_per_node: int) -> Number:
     return -(-gpus_per_node // tp)
 
 
-@lru_cache(maxsize=65536)
+@lru_cache(maxsize=8192)
 def pass_seconds(
     setting: Setting,
     model: ModelArchitecture,

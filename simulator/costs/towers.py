@@ -20,6 +20,7 @@ from rlplan.models import (
     Operators,
     Shard,
 )
+from rlplan.profiles.tables.remembered import kept_with
 from rlplan.simulator.costs.pricing import (
     Direction,
     PassSeconds,
@@ -93,7 +94,7 @@ def tower_shard(shard: Shard, value_bytes: int = 0) -> Shard:
     return replace(alone, value_bytes=value_bytes or shard.value_bytes)
 
 
-@lru_cache(maxsize=4096)
+@kept_with(lambda setting, *_, **__: setting.device)
 def tower_pass(
     setting: Setting,
     model: ModelArchitecture,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate
 from rlplan.models import GROUPED_ATTENTION, PRECISIONS
-from rlplan.profiles.tables.remembered import LeastRecentlyUsed
+from rlplan.profiles.tables.remembered import LeastRecentlyUsed, kept_with
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
 from rlplan.simulator.environments import host_share
@@ -210,7 +210,8 @@ class EngineClock:
         return prefill, replace(decode, spread_seconds=math.hypot(decode.spread_seconds, waited))
 
 
-REMEMBERED_REPLICAS = 4096
+# What replicas do, with the lengths of their sequences: a search plays up to some dozens.
+REMEMBERED_PLAYS = 512
 
 # Batching whose steps are priced in parts; waves are priced pass by pass.
 CONTINUOUS = ("continuous", "mixed", "calls")
@@ -484,7 +485,7 @@ def steps_of(placed: PlacedTask) -> Steps:
     return steps_in(replica_setting_of(placed))
 
 
-@lru_cache(maxsize=REMEMBERED_REPLICAS)
+@kept_with(lambda setting: setting.setting.device)
 def steps_in(setting: ReplicaSetting) -> Steps:
     """Return what the steps of replicas in a setting cost, remembered."""
     if setting.speculation is not None:
@@ -539,7 +540,7 @@ class Played:
         )
 
 
-@lru_cache(maxsize=REMEMBERED_REPLICAS)
+@lru_cache(maxsize=REMEMBERED_PLAYS)
 def played(steps: Steps, limits: ReplicaLimits, share: Share) -> Played:
     """Return what a replica does with its share, remembered.
 
@@ -571,7 +572,7 @@ class _AmpleCacheReplica:
 
 # Replicas whose cache is never full, by what they do but for its size: the same, however large that is.
 _AMPLE_CACHE: LeastRecentlyUsed[tuple[Steps, ReplicaLimits, Share], _AmpleCacheReplica] = (
-    LeastRecentlyUsed(REMEMBERED_REPLICAS)
+    LeastRecentlyUsed(REMEMBERED_PLAYS)
 )
 
 
@@ -587,7 +588,7 @@ def last_token_seconds(steps: Steps, limits: ReplicaLimits, share: Share) -> Flo
     return np.array(ends)
 
 
-@lru_cache(maxsize=REMEMBERED_REPLICAS)
+@lru_cache(maxsize=REMEMBERED_PLAYS)
 def played_episodes(steps: Steps, limits: ReplicaLimits, share: EpisodeShare) -> Played:
     """Return what a replica does with its episodes, remembered."""
     clock = clock_of(steps)

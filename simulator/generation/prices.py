@@ -7,7 +7,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from typing import NamedTuple
 
 from rlplan.dispatchers import dispatcher_over
@@ -31,7 +31,7 @@ from rlplan.models import (
 )
 from rlplan.parts import attention_core, read_bytes, state_bytes
 from rlplan.probing import UNEVEN, ModelPass, PassName
-from rlplan.profiles.tables.remembered import remembered
+from rlplan.profiles.tables.remembered import kept_with, remembered
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
@@ -735,7 +735,7 @@ def _one_each(tokens: int) -> Batch:
     return Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
 
 
-_steps_of = lru_cache(maxsize=4096)(EngineSteps)
+_steps_of = kept_with(lambda *asked, **_: asked[2].device)(EngineSteps)
 
 
 def engine_steps(replica: ReplicaSetting) -> EngineSteps:

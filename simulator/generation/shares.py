@@ -24,7 +24,8 @@ from rlplan.simulator.workload import Episodes, Floats, LengthStatistics, evenly
 from rlplan.workload import Workload
 
 ORDER_SEED = 0
-REMEMBERED_SHARES = 4096
+# Shares of 16,384 sequences take a megabyte, and a job asks for a dozen, by its numbers of replicas.
+REMEMBERED_SHARES = 128
 REMEMBERED_DRAWS = 64
 
 # Fewer sequences are drawn: a longest of 64 that stands for its 64th of the distribution is a sixth longer than

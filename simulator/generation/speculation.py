@@ -14,14 +14,14 @@ instead of none, are left out.
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate
 from rlplan.job import Speculation
 from rlplan.layout import ModelCut
 from rlplan.models import ModelArchitecture, layer_kinds
-from rlplan.profiles.tables.remembered import remembered
+from rlplan.profiles.tables.remembered import kept_with, remembered
 from rlplan.simulator.generation.prices import (
     CostQuality,
     EngineSteps,
@@ -139,7 +139,7 @@ class SpeculativeSteps(EngineSteps):
         )
 
 
-@lru_cache(maxsize=4096)
+@kept_with(lambda replica: replica.setting.device)
 def speculative_steps(replica: ReplicaSetting) -> SpeculativeSteps:
     """Return the parts of a replica's steps that check guesses.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rlplan.job import NO_SPECS, Role
-from rlplan.planner.exact.candidates import CandidateTable
+from rlplan.planner.exact.candidates import AskedRows, CandidateTable
 from rlplan.planner.exact.space import Space
 from rlplan.profiles.catalog import load_job
 from rlplan.profiles.facts import load_facts
@@ -20,16 +20,15 @@ def test_bounds_raised_for_one_placement_are_not_raised_for_another():
     space = Space(job, load_facts(job), {}, "energy", NO_SPECS)
     members: tuple[Role, ...] = ("actor", "critic")
     sites = [(share, space.site(share)) for share in space.set_shares(members)]
-    parts = [(*place, space.pools.quick(members, place[1])) for place in sites]
-    limits = [np.inf] * len(parts)
-    first = CandidateTable(space, members).candidates(parts, limits, 4)
+    parts = [AskedRows((*place, space.pools.quick(members, place[1]))) for place in sites]
+    first = CandidateTable(space, members).candidates(parts, 4)
     bounds, work = first.generate.copy(), first.work.copy()
     first.play(0, space)
-    second = CandidateTable(space, members).candidates(parts, limits, 4)
+    second = CandidateTable(space, members).candidates(parts, 4)
     assert len(second) > 0
     assert first.is_exact[0]
     assert first.generate[0] > bounds[0]
     assert not second.is_exact.any()
     assert np.array_equal(second.generate, bounds)
     assert np.array_equal(second.work, work)
-    assert len(CandidateTable(space, members).candidates(parts, limits, 1)) < len(second)
+    assert len(CandidateTable(space, members).candidates(parts, 1)) < len(second)

@@ -13,7 +13,9 @@ from rlplan.calibration import Calibration
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
 from rlplan.planner.exact import space as tables
+from rlplan.planner.exact.generations import GenerationTable, WeightMoves
 from rlplan.planner.exact.space import Space
+from rlplan.planner.layouts.option_table import OptionTable
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.search import search
@@ -44,6 +46,10 @@ def lengthened(job, tokens):
     return replace(job, workload=replace(job.workload, response_tokens=tokens))
 
 
+def on_nodes(job, nodes, **changes):
+    return replace(job, cluster=(replace(job.cluster[0], nodes=nodes, **changes),))
+
+
 # What is asked: a change of the job, and what is asked of the search beside it.
 ASKED: dict[str, tuple[Callable[[Job], Job], dict[str, Any]]] = {
     "as it is": (lambda job: job, {}),
@@ -64,6 +70,11 @@ ASKED: dict[str, tuple[Callable[[Job], Job], dict[str, Any]]] = {
     "more room": (lambda job: job, {"specs": Specs(memory_headroom_fraction=0.3)}),
     "staleness": (lambda job: job, {"specs": Specs(staleness=1)}),
     "longer": (lambda job: lengthened(job, 700), {}),
+    "two nodes": (lambda job: on_nodes(job, 2), {}),
+    "three nodes": (lambda job: on_nodes(job, 3), {}),
+    "three nodes, for cost": (lambda job: priced(on_nodes(job, 3), 2.0), {"objective": "cost"}),
+    "fewer cores": (lambda job: on_nodes(job, 1, cpu_cores=2), {}),
+    "another network": (lambda job: on_nodes(job, 2, inter_node_gbps=50.0), {}),
     "one step off": (
         lambda job: job,
         {"pinned": Pinned(asked=AskedSchedules(modes=("one-step-off",)))},
@@ -115,6 +126,56 @@ def test_what_operations_take_is_not_asked_again_of_a_job_with_other_lengths():
     assert calls_of(lambda: answer("as it is")) < 0.9 * alone
 
 
+def test_what_roles_take_on_a_share_is_kept_where_there_are_other_numbers_of_nodes():
+    job, fewer = on_nodes(JOB, 3), on_nodes(JOB, 2)
+
+    def searched(job):
+        return calls_of(lambda: search(job, load_facts(job)))
+
+    searched(job)
+    tables.forget()
+    alone = searched(fewer)
+    tables.forget()
+    searched(job)
+    assert searched(fewer) < 0.6 * alone
+
+
+def test_tables_of_one_node_hold_on_the_sites_of_four():
+    job = on_nodes(JOB, 4)
+    space = Space(job, load_facts(job), {}, "throughput", job.specs)
+    shared, generations = space.options, space.generations
+    assert shared.space.job.cluster[0].nodes == 1
+    own = OptionTable(replace(shared.space, job=job, priced=job))
+    own_generations = GenerationTable(own, WeightMoves(own.space))
+    for site in map(space.site, space.shares):
+        for role in ("actor", "reference"):
+            mine, theirs = own.role_options(role, site), shared.role_options(role, site)
+            assert [each.layouts for each in mine] == [each.layouts for each in theirs]
+            numbers = ([replace(each, chosen=()) for each in some] for some in (mine, theirs))
+            assert next(numbers) == next(numbers)
+        every = own_generations.replicas(site), generations.replicas(site)
+        assert every[0] == every[1]
+        bounds = zip(*every, strict=True)
+        for one, other in bounds:
+            assert own_generations.least_bound(one) == generations.least_bound(other)
+
+
+EXPERTS = replace(load_model("qwen2.5-1.5b"), num_experts=8, experts_per_token=2, moe_ffn_size=512)
+
+
+@pytest.mark.parametrize(
+    ("change", "shares"),
+    [
+        (lambda job: job, True),
+        (lambda job: replace(job, models=job.models.with_item("actor", EXPERTS)), False),
+        (lambda job: replace(job, workload=replace(job.workload, over_sampling=1.5)), False),
+    ],
+)
+def test_clusters_share_tables_unless_their_size_decides_something(change, shares):
+    one, other = (tables.job_of_tables(change(on_nodes(JOB, nodes))) for nodes in (2, 3))
+    assert (one == other) is shares
+
+
 def test_facts_answer_so_many_jobs_before_others_take_their_place():
     tables.forget()
     jobs = [lengthened(JOB, 100 + number) for number in range(2 * tables.JOBS_OF_FACTS)]
@@ -123,6 +184,33 @@ def test_facts_answer_so_many_jobs_before_others_take_their_place():
     first, second = known[0], known[-1]
     assert first != second
     assert known == [first] * tables.JOBS_OF_FACTS + [second] * tables.JOBS_OF_FACTS
+
+
+def test_facts_forget_what_was_asked_once_nothing_that_is_kept_rests_on_them():
+    tables.forget()
+    jobs = [lengthened(JOB, 100 + number) for number in range(2 * tables.JOBS_OF_FACTS)]
+    every = [(job, load_facts(job)) for job in jobs]
+    first = every[0][1]
+    alone = search(jobs[0], first).plans
+    asked = answers_of(first)
+    assert asked > 100
+    for job, facts in every[1:-1]:
+        Space(job, facts, {}, "throughput", job.specs).options  # noqa: B018 -- tables of another job
+    assert answers_of(first) == asked  # the last of its jobs still has its tables
+    Space(*every[-1], {}, "throughput", JOB.specs).options  # noqa: B018
+    assert answers_of(first) == 0
+    assert len(tables._adopted) <= 2
+    assert search(jobs[0], load_facts(jobs[0])).plans == alone
+
+
+def answers_of(facts):
+    """Return how many answers are kept with the facts of a device, and with what was worked out from them."""
+    kept = vars(facts.device(A100)).values()
+    counts = [each.cache_info().currsize for each in kept if hasattr(each, "cache_info")]
+    counts += [
+        len(each) for name, each in vars(facts.device(A100)).items() if name.startswith("rlplan.")
+    ]
+    return sum(counts)
 
 
 def test_a_search_counts_the_generations_that_it_plays_itself():
@@ -170,7 +258,7 @@ def test_what_is_known_does_not_grow_with_what_is_pinned():
     spaces = [Space(JOB, facts, {}, "throughput", JOB.specs, pinned=each) for each in pins]
     first = [each.known for each in spaces]
     (kept,) = tables._remembered.values()
-    assert list(kept.known) == pins[-tables.REMEMBERED_PINS :]
+    assert kept.known.values() == first[-tables.REMEMBERED_PINS :]
     again = Space(JOB, facts, {}, "throughput", JOB.specs, pinned=pins[-1])
     assert again.known is first[-1]
 
