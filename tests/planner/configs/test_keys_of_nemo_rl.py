@@ -80,6 +80,10 @@ OF_DOMAINS = "nodes of a domain"
 OF_SAMPLES = {
     "samples compared": "",
     "packed": PACKED.format("policy"),
+    "masters of Transformer Engine": (
+        f"policy.optimizer.kwargs.master_weights=true policy.optimizer.kwargs.exp_avg_dtype=torch.bfloat16 "
+        f"policy.optimizer.kwargs.exp_avg_sq_dtype=torch.bfloat16 {D}.expert_parallel_size=4 {EXPERTS}"
+    ),
     "by length": BY_LENGTH.format("policy"),
     "experts": f"{D}.expert_parallel_size=4 {EXPERTS}",
     "Megatron": MOE,
