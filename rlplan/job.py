@@ -365,12 +365,11 @@ class DynamicSampling:
     Attributes:
         max_rounds: Global batches generated at most in an iteration; groups of equal rewards fill up the rest.
         expected_rounds: Rounds that forecasts count with.
-        batches_at_once: Global batches that are generated in one call and waited for together, as recipes do whose batch of
-            generation has other prompts than that of an update. Rounds count global batches all the same.
+        batches_at_once: Global batches that one call generates, where a batch of generation has other prompts than that of an
+            update. Rounds count global batches all the same.
         filters_first: Whether passes for log-probabilities and values see only what an update learns from, not all that
             rounds sampled; None is the framework's usual (`FrameworkSheet`).
-        together: Whether all that rounds sample is generated at a time: others begin as soon as a group is left out. None is
-            the framework's usual.
+        together: Whether others begin as soon as a group is left out, all at a time; None is the framework's usual.
     """
 
     max_rounds: AtLeastOne = 10

@@ -6,11 +6,12 @@ for blocks of heads together, of which a tensor-parallel rank may have fewer (`S
 
 from dataclasses import dataclass, replace
 
+from rlplan.attention_kernels import LatentKernels, SparseKernels
 from rlplan.estimate import Estimate, Source
 from rlplan.models import ModelArchitecture
 from rlplan.parts.grouped_attention import q_heads, seen_pairs
 from rlplan.parts.latent_attention import sizes_of
-from rlplan.sheets import DeviceSheet, LatentKernels, SparseKernels, StepCosts
+from rlplan.sheets import DeviceSheet, StepCosts
 from rlplan.simulator.costs.pricing import LATENT_ATTENTION, Setting, in_wide_format
 
 # Those that attend to what an index chose: their own, or that of a layer before.

@@ -145,7 +145,7 @@ def test_a_server_s_version_says_whether_steps_are_prepared_ahead(name, version,
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("model", "glm-99"), ("engine", "engine-99"), ("gpu", "gpu-99"), ("precision", "mxfp4")],
+    [("model", "glm-99"), ("engine", "engine-99"), ("gpu", "gpu-99"), ("precision", "int3")],
 )
 def test_a_server_of_what_is_not_known_is_skipped(column, value):
     (row,) = SERVERS.rows([GLM | {column: value}])

@@ -134,7 +134,7 @@ def test_a_jobs_file_has_the_best_of_each_framework_alone(rlplan, project):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("compare", "job.yaml", "--with", "slim"), "did you mean 'slime'?"),
+        (("compare", "job.yaml", "--with", "slim"), "did you mean 'slime'"),
         (("compare", "job.yaml", "--with", ","), "names no framework"),
         (
             ("compare", "job.yaml", "--with", "slime", "--systems", "verl"),

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.attention_kernels import PromptAttention
 from rlplan.files.frozen import FrozenDict
 from rlplan.models import Adapter, Gemm
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.sheets import PromptAttention
 from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
 from rlplan.simulator.model import with_adapters, with_input_casts
