@@ -33,7 +33,7 @@ from rlplan.planner.exact.generations import (
 from rlplan.planner.exact.score import HostWorkers, Score
 from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, SearchCounts
 from rlplan.planner.layouts.pool_rows import PoolTable, roles_of
-from rlplan.planner.layouts.settings import packs
+from rlplan.planner.layouts.settings import is_power, packs
 from rlplan.planner.placements.allocations import (
     Share,
     devices_of,
@@ -384,15 +384,16 @@ def job_of_tables(job: Job) -> Job:
     How many nodes there are decides which shares sets can get, not what a role takes on a share, since that is asked of the
     share's site; nor do a host's cores and memory, which plans are held to. So clusters of the same nodes share what they cost. They decide something where
     environments hold cores, where all GPUs together limit how experts are spread, where what is learnt from depends on the replicas, and where
-    nodes come and go.
+    nodes come and go. So does the number of a device's GPUs unless it is a power of two: on all of them other numbers of
+    copies are listed than on as many of a larger cluster (`PoolCuts.lists_copies`).
     """
     experts = any(job.architecture(role).num_experts for role in job.models)
     if experts or job.environments or job.workload.drops_responses or job.has_spot:
         return job
-    cluster = (
-        replace(group, nodes=1, cpu_cores=None, host_memory_bytes=None) for group in job.cluster
-    )
-    return replace(job, cluster=tuple(cluster))
+    cluster = (replace(group, cpu_cores=None, host_memory_bytes=None) for group in job.cluster)
+    same = replace(job, cluster=tuple(cluster))
+    single = replace(same, cluster=tuple(replace(group, nodes=1) for group in same.cluster))
+    return single if all(map(is_power, (*gpus_of(same), *gpus_of(single)))) else same
 
 
 # Fronts over several objectives and limits search one job again and again, a framework's in each of its ways.

@@ -91,7 +91,8 @@ def nearly_equal(stages: int, layers: int) -> bool:
     return stages <= layers and -(-layers // stages) * stages <= LARGEST_STAGE * layers
 
 
-def _is_power(size: int) -> bool:
+def is_power(size: int) -> bool:
+    """Tell whether a size is a power of two."""
     return size & (size - 1) == 0
 
 
@@ -141,7 +142,7 @@ class PoolCuts:
             return False
         equal = batch_sequences(self.job.workload, trains=trains) % dp == 0
         pinned = dp == self.asked.sizes.dp or self.gpus in self.asked.pools
-        return equal or _is_power(dp) or pinned or self.gpus in gpus_of(self.job)
+        return equal or is_power(dp) or pinned or self.gpus in gpus_of(self.job)
 
     def splits(self) -> Iterator[Sizes]:
         """Yield all cuts that the model's heads, layers and experts allow."""
@@ -225,7 +226,7 @@ class PoolCuts:
             if engine_runs(self.engine, "pp", size)
             and (
                 divides_layers(size, self.model)
-                or (uneven and _is_power(size) and nearly_equal(size, layers))
+                or (uneven and is_power(size) and nearly_equal(size, layers))
                 or (uneven and size == pinned and size <= layers)
             )
         )

@@ -1,5 +1,6 @@
 """What searches of one process share: a job that is searched after others has the answer that it has alone."""
 
+import itertools
 import random
 import threading
 from collections.abc import Callable
@@ -16,10 +17,12 @@ from rlplan.planner.exact import space as tables
 from rlplan.planner.exact.generations import GenerationTable, WeightMoves
 from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.option_table import OptionTable
+from rlplan.planner.layouts.settings import PoolCuts
+from rlplan.planner.placements.allocations import shares_of
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.search import search
-from rlplan.profiles.catalog import load_device, load_model
+from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import DeviceFacts, Facts, load_facts
 from rlplan.workload import Workload
 from tests.cases import draws
@@ -127,7 +130,7 @@ def test_what_operations_take_is_not_asked_again_of_a_job_with_other_lengths():
 
 
 def test_what_roles_take_on_a_share_is_kept_where_there_are_other_numbers_of_nodes():
-    job, fewer = on_nodes(JOB, 3), on_nodes(JOB, 2)
+    job, fewer = on_nodes(JOB, 4), on_nodes(JOB, 2)
 
     def searched(job):
         return calls_of(lambda: search(job, load_facts(job)))
@@ -172,8 +175,26 @@ EXPERTS = replace(load_model("qwen2.5-1.5b"), num_experts=8, experts_per_token=2
     ],
 )
 def test_clusters_share_tables_unless_their_size_decides_something(change, shares):
-    one, other = (tables.job_of_tables(change(on_nodes(JOB, nodes))) for nodes in (2, 3))
+    one, other = (tables.job_of_tables(change(on_nodes(JOB, nodes))) for nodes in (2, 4))
     assert (one == other) is shares
+
+
+@pytest.mark.parametrize("engine", ["fsdp2", "megatron-core"])
+def test_tables_of_a_cluster_list_the_layouts_that_its_own_job_has_on_every_site(engine):
+    """Three nodes of two GPUs have six copies on all of them, four nodes have none on six of their eight."""
+    sheet = load_engine(engine)
+    for per_node, nodes, more in itertools.product((1, 2, 3, 4, 6), range(1, 7), (None, 1, 2)):
+        groups = [NodeGroup(gpu=A100, gpus_per_node=per_node, nodes=nodes)]
+        groups += [] if more is None else [replace(groups[0], nodes=more, inter_node_gbps=50.0)]
+        job = replace(JOB, cluster=tuple(groups))
+        shared = tables.job_of_tables(job)
+        for share in shares_of(job):
+            place = (share.gpus, per_node)
+            own, listed = (
+                list(PoolCuts(job.architecture("actor"), sheet, each, *place).train())
+                for each in (job, shared)
+            )
+            assert own == listed
 
 
 def test_facts_answer_so_many_jobs_before_others_take_their_place():
