@@ -72,8 +72,10 @@ class SparseKernels:
         step_seconds: Of the index in a decode step.
         sequence_seconds: Of each sequence of a decode step, beside what it reads.
         serial_seconds: Of each token that a sequence attends to in a decode step, one after another: reading takes at least as long.
+        measured_flops_per_second: Peak in 16 bits of the device of which all this is.
     """
 
+    measured_flops_per_second: Positive
     query_seconds: Positive
     index_query_seconds: NonNegative
     head_seconds: NonNegative = 0.0
@@ -84,3 +86,7 @@ class SparseKernels:
     step_seconds: NonNegative = 0.0
     sequence_seconds: NonNegative = 0.0
     serial_seconds: NonNegative = 0.0
+
+    def product_times(self, peak_flops_per_second: float) -> float:
+        """Return how many times as long products of prompts take on a device of another peak: no shorter on one with more."""
+        return max(1.0, self.measured_flops_per_second / peak_flops_per_second)

@@ -428,25 +428,30 @@ def begun_of(job: Job, batches: float = 1.0) -> Workload:
 
 
 def expected_rounds(algorithm: Algorithm, job: Job) -> float:
-    """Return how often an iteration is expected to sample its prompts."""
+    """Return how often an iteration is expected to sample its prompts: at least as many as a call generates."""
     usual = DynamicSampling() if algorithm.resamples else None
     sampling = job.dynamic_sampling or usual
-    return 1.0 if sampling is None else sampling.expected_rounds
+    if sampling is None:
+        return 1.0
+    return max(sampling.expected_rounds, 1.0 if sampling.together else sampling.batches_at_once)
 
 
 def expected_calls(algorithm: Algorithm, job: Job) -> float:
     """Return how often an iteration is expected to ask for a batch of generation, which may have several of the global ones."""
-    sampling = job.dynamic_sampling or DynamicSampling()
-    return max(1.0, expected_rounds(algorithm, job) / sampling.batches_at_once)
+    sampling = job.dynamic_sampling
+    if sampling is None or not sampling.together:
+        at_once = 1.0 if sampling is None else sampling.batches_at_once
+        return max(1.0, expected_rounds(algorithm, job) / at_once)
+    return 1.0
 
 
 def in_calls(task: Task, job: Job) -> tuple[Task, Job]:
     """Return a task that generates whole batches, with the job's prompts those that are generated at once.
 
-    As it stands where that is a global batch.
+    As it stands where that is a global batch, or all that rounds sample (`begun_of`).
     """
     sampling = job.dynamic_sampling
-    if sampling is None or sampling.batches_at_once == 1 or not task.generates:
+    if sampling is None or sampling.together or sampling.batches_at_once == 1 or not task.generates:
         return task, job
     at_once, work = sampling.batches_at_once, job.workload
     calls = max(1.0, task.batches / at_once)

@@ -366,7 +366,7 @@ class DynamicSampling:
         max_rounds: Global batches generated at most in an iteration; groups of equal rewards fill up the rest.
         expected_rounds: Rounds that forecasts count with.
         batches_at_once: Global batches that one call generates, where a batch of generation has other prompts than that of an
-            update. Rounds count global batches all the same.
+            update. Rounds count global batches all the same, and at least so many are expected.
         filters_first: Whether passes for log-probabilities and values see only what an update learns from, not all that
             rounds sampled; None is the framework's usual (`FrameworkSheet`).
         together: Whether others begin as soon as a group is left out, all at a time; None is the framework's usual.

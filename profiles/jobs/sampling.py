@@ -13,7 +13,7 @@ def sampling_of(job: Job, sheet: FrameworkSheet, place: JobPlace) -> DynamicSamp
 
     Raises:
         FileError: The project's own loop, which judges nothing first and generates a global batch a round, is asked to do
-            otherwise, or to sample again where no loss of it does.
+            otherwise, or to sample again where no loss of it does; or a number of batches is said where all are generated together.
     """
     sampling, resamples = job.dynamic_sampling, load_algorithm(job.algorithm).resamples
     if sheet.runs and sampling is not None and not resamples:
@@ -30,11 +30,20 @@ def sampling_of(job: Job, sheet: FrameworkSheet, place: JobPlace) -> DynamicSamp
         raise place.error("dynamic_sampling.together", problem, value=True, allowed="false")
     usual = {"filters_first": sheet.filters_first, "together": sheet.samples_together}
     if not any(usual.values()) or not (resamples or sampling is not None):
-        return sampling
+        return _checked(sampling, place)
     given = sampling or DynamicSampling()
-    return replace(
+    found = replace(
         given, **{name: True for name, on in usual.items() if on and getattr(given, name) is None}
     )
+    return _checked(found, place)
+
+
+def _checked(sampling: DynamicSampling | None, place: JobPlace) -> DynamicSampling | None:
+    at = 1.0 if sampling is None or not sampling.together else sampling.batches_at_once
+    if at != 1:
+        problem = "all that rounds sample is generated together, in no batches (dynamic_sampling.together)"
+        raise place.error("dynamic_sampling.batches_at_once", problem, value=at, allowed="1")
+    return sampling
 
 
 def sampling_left_to(sheet: FrameworkSheet, job: Job) -> DynamicSampling | None:
@@ -42,4 +51,5 @@ def sampling_left_to(sheet: FrameworkSheet, job: Job) -> DynamicSampling | None:
     sampling = job.dynamic_sampling
     if sampling is None or (sheet.runs and not load_algorithm(job.algorithm).resamples):
         return None
-    return replace(sampling, filters_first=None, together=None)
+    at_once = 1.0 if sheet.samples_together else sampling.batches_at_once
+    return replace(sampling, filters_first=None, together=None, batches_at_once=at_once)

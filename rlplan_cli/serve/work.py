@@ -429,6 +429,7 @@ def catalog(_asked: None, _progress: Progress) -> Found:
     """Return the names that controls offer, with what is known of them."""
     from rlplan import __version__
     from rlplan.algorithms import algorithm_names
+    from rlplan.models import OF_PRODUCTS
     from rlplan.plan import FLOWS
     from rlplan.planner.configs.frameworks import VERSION, frameworks_with
     from rlplan.profiles.catalog import device_names, load_device, model_names
@@ -457,6 +458,7 @@ def catalog(_asked: None, _progress: Progress) -> Found:
             "written": list(frameworks_with("keys", "writing")),
             "modes": list(FLOWS),
             "precisions": _precisions(),
+            "rollout_precisions": [*_precisions(), *OF_PRODUCTS],
             "colours": [*TASK_COLOURS, *MORE_COLOURS],
             "activity_colours": dict(ACTIVITY_COLOURS),
             "usual": _plain(Asked(), drop_none=False),

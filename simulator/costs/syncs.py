@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import expected_calls, rounds_together
+from rlplan.dataflow import expected_calls
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.files.limits import LARGEST_COUNT
 from rlplan.layout import GenerateLayout, TrainLayout
@@ -267,14 +267,13 @@ def transition_cost(transition: PlacedTransition) -> TaskCost:
     collective of the transition's formula, writing the received bytes, what the software needs beyond
     that (`profiles/transitions/`), and what the framework's host does meanwhile.
     Nothing at all when both layouts are equal, on the same GPUs, and share one copy. Where groups are
-    sampled again, a pool that also trains comes back to the generate layout in each round.
+    sampled again, a pool that also trains comes back to the generate layout for each batch that is asked for.
     """
     job = transition.train.job
     train = transition.train
     once = transition_at_site(_once(transition), train.facts, train.framework)
-    calls = expected_calls(load_algorithm(job.algorithm), job) / rounds_together(job)
-    rounds = max(1.0, calls) if transition.same_pool else 1.0
-    return once if rounds == 1 else times(once, rounds)
+    calls = expected_calls(load_algorithm(job.algorithm), job) if transition.same_pool else 1.0
+    return once if calls == 1 else times(once, calls)
 
 
 def _once(transition: PlacedTransition) -> TaskCost:

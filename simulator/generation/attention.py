@@ -80,10 +80,12 @@ class LatentCosts:
         sizes, heads = sizes_of(kind), q_heads(kind, self.tp)
         blocks = -(-heads // sparse.block_heads)
         seconds = tokens * (sparse.query_seconds + sparse.head_seconds * heads)
-        seconds += seen_pairs(sizes.index_tokens, tokens, seen) * blocks * sparse.chosen_seconds
+        products = seen_pairs(sizes.index_tokens, tokens, seen) * blocks * sparse.chosen_seconds
         if kind.attention == INDEXED:
             scored = seen_pairs(ALL_TOKENS, tokens, seen) * sizes.index_heads
-            seconds += tokens * sparse.index_query_seconds + scored * sparse.index_seconds
+            seconds += tokens * sparse.index_query_seconds
+            products += scored * sparse.index_seconds
+        seconds += products * sparse.product_times(self.sheet.peak_flops_per_second["bf16"])
         return Estimate(count * seconds, 0.0, Source.FITTED)
 
     def _latent(self, kind: ModelArchitecture) -> LatentKernels:

@@ -443,11 +443,7 @@ class EngineSteps:
         notes: set[CostQuality] = set()
         stages, host = self.setting.pp, self.host_seconds(running)
         each = -(-running // stages)
-        launch, filled = self.floor_seconds(each), self.engine.steps.filled(each)
-        fixed = self.dense_grid(notes, filled) + self.head_grid(notes, filled)
-        if self.setting.adapter is not None:
-            layers = sum(count for _, count in self.stage_layers)
-            fixed += layers * each * self.engine.steps.adapter_token_seconds
+        launch, fixed = self.floor_seconds(each), self.beside_attention(notes, each)
         fewer, more, share = nodes(each)
         base, slope = self._line(notes, fewer, low, high)
         if share:
@@ -464,6 +460,22 @@ class EngineSteps:
             0.0 if overlap else host,
         )
         return stretch, frozenset(notes)
+
+    def beside_attention(
+        self, notes: set[CostQuality], sequences: int, tokens_each: int = 1
+    ) -> float:
+        """Return what a stage takes beside attention in a step that only decodes, filled up to what graphs were captured for.
+
+        Args:
+            tokens_each: That the step computes of each sequence.
+        """
+        costs = self.engine.steps
+        tokens = costs.filled(sequences) * tokens_each
+        fixed = self.dense_grid(notes, tokens) + self.head_grid(notes, tokens)
+        if self.setting.adapter is not None:
+            layers = sum(count for _, count in self.stage_layers)
+            fixed += layers * sequences * tokens_each * costs.adapter_token_seconds
+        return fixed
 
     @cached_property
     def overlaps(self) -> bool:

@@ -88,7 +88,7 @@ class SpeculativeSteps(EngineSteps):
         stages, given = self.setting.pp, self.tokens_per_step
         each = -(-running // stages)
         checked = each * self.checked_tokens
-        fixed = self.dense_grid(notes, checked) + self.head_grid(notes, checked)
+        fixed = self.beside_attention(notes, each, self.checked_tokens)
         base, slope = self._line(notes, each, low, high)
         guess_base, guess_slope = self._guessing(notes, each, low, high)
         # What the host does for each token of the output it does for as many as there are.
@@ -115,7 +115,7 @@ class SpeculativeSteps(EngineSteps):
         draft, guesses = self.draft, self.said.draft_tokens
         if draft is None:
             return 0.0, 0.0
-        fixed = draft.dense_grid(notes, each) + draft.head_grid(notes, each)
+        fixed = draft.beside_attention(notes, each)
         least = draft.floor_seconds(each)
         at_low, at_high = (
             max(least, fixed + draft.decode_grid(notes, each, cached)) for cached in (low, high)

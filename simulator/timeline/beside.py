@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Checkpoints, Job
+from rlplan.job import Checkpoints, DynamicSampling, Job
 from rlplan.layout import ModelCut
 from rlplan.parts import num_parameters
 from rlplan.results.forecast import CHECKPOINTS, VALIDATION, BesideForecast, Forecast
@@ -129,9 +129,9 @@ def _validation_seconds(placed: PlacedPlan, asked: Evaluation, prompts: int) -> 
     """Return what it takes to answer and judge so many prompts, in seconds."""
     plan = placed.plan
     sampling = plan.job.dynamic_sampling
-    together = None if sampling is None else replace(sampling, batches_at_once=1.0)
+    once = None if sampling is None else DynamicSampling(expected_rounds=1.0)
     work = validation_workload(plan.job, asked, prompts)
-    job = replace(plan.job, workload=work, dynamic_sampling=together)
+    job = replace(plan.job, workload=work, dynamic_sampling=once)
     validating = PlacedPlan(replace(plan, job=job), placed.facts)
     generate = _once(validating.generate)
     seconds = task_cost(generate, max(0.0, kv_bytes_left(placed))).total.seconds

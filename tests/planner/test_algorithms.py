@@ -127,8 +127,8 @@ def test_dapo_generates_as_many_rounds_as_the_job_expects(tmp_path):
     assert many["actor.update"] == pytest.approx(few["actor.update"])
 
 
-def sampled(rounds, at_once=1.0):
-    return DynamicSampling(expected_rounds=rounds, batches_at_once=at_once)
+def sampled(rounds, at_once=1.0, *, together=None):
+    return DynamicSampling(expected_rounds=rounds, batches_at_once=at_once, together=together)
 
 
 @pytest.mark.parametrize(
@@ -146,6 +146,24 @@ def test_what_a_call_generates_is_waited_for_together(rounds, at_once, calls, tm
     assert asked["actor.update"] == pytest.approx(apart["actor.update"])
 
 
+def test_all_that_a_call_generates_is_judged_though_fewer_rounds_are_expected(tmp_path):
+    job = job_of("dapo", tmp_path)
+    few, enough = (
+        seconds_of(replace(job, dynamic_sampling=sampled(rounds, 2.0))) for rounds in (1.5, 2.0)
+    )
+    assert few == enough
+
+
+@pytest.mark.parametrize(("rounds", "at_once"), [(4.0, 2.0), (1.0, 0.5)])
+def test_what_is_generated_together_is_asked_for_in_no_batches(rounds, at_once, tmp_path):
+    job = job_of("dapo", tmp_path)
+    alone, both = (
+        seconds_of(replace(job, dynamic_sampling=sampled(rounds, each, together=True)))
+        for each in (1.0, at_once)
+    )
+    assert alone == both
+
+
 @pytest.mark.parametrize("at_once", [0.5, 3.0])
 def test_a_search_says_what_its_plan_takes_where_calls_generate_other_batches(at_once, tmp_path):
     job = replace(job_of("dapo", tmp_path), dynamic_sampling=sampled(3.0, at_once))
@@ -156,13 +174,16 @@ def test_a_search_says_what_its_plan_takes_where_calls_generate_other_batches(at
 
 
 def test_a_validation_asks_for_its_own_prompts_whatever_rounds_generate_at_once(tmp_path):
+    rewards = replace(RULE, function_seconds_per_sample=0.5, streamed=True)
     asked = Evaluation(prompts=4, every=5)
-    job = replace(job_of("dapo", tmp_path), evaluation=asked)
+    job = replace(job_of("dapo", tmp_path), evaluation=asked, rewards=rewards)
+    ways = (None, sampled(3.0, 3.0), sampled(3.0, together=True))
+    found = [replace(job, dynamic_sampling=way) for way in ways]
     seconds = [
         simulate(colocated(each), load_facts(each)).beside.each_seconds["validation"]
-        for each in (job, replace(job, dynamic_sampling=sampled(3.0, 3.0)))
+        for each in found
     ]
-    assert seconds[0] == seconds[1] > 0
+    assert seconds[0] == seconds[1] == seconds[2] > 0
 
 
 def test_dapo_brings_the_weights_to_the_generate_layout_in_each_round(tmp_path):

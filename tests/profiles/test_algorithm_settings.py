@@ -9,6 +9,8 @@ from rlplan.files.decoding import decode
 from rlplan.job import DynamicSampling, Job
 from rlplan.models import LearningRateSchedule
 from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.jobs.sampling import sampling_left_to
+from rlplan.profiles.sheets import load_framework
 
 WORK = {"prompts": 8, "prompt_tokens": 8, "response_tokens": 8}
 ROLES = {
@@ -197,6 +199,23 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
     assert found.dynamic_sampling == DynamicSampling(filters_first=True, together=True)
     with pytest.raises(FileError, match=r"dynamic_sampling\.together: each round waits"):
         sampling(dynamic_sampling={"together": True})
+    told = {"expected_rounds": 4.0, "batches_at_once": 2.0}
+    for name, more in (("slime", {}), ("verl", {"together": True})):
+        with pytest.raises(
+            FileError, match=r"batches_at_once: all that rounds sample is .* allowed: 1"
+        ):
+            sampling(framework=name, dynamic_sampling={**told, **more})
+    found = sampling(framework="slime", dynamic_sampling={**told, "together": False})
+    assert found.batches_at_once == 2
+
+
+def test_batches_of_one_framework_are_none_of_another_that_generates_all_at_a_time(tmp_path):
+    told = {"expected_rounds": 4.0, "batches_at_once": 2.0}
+    work = {**WORK, "samples_per_prompt": 2}
+    job = resolved("dapo", tmp_path, work=work, framework="verl", dynamic_sampling=told)
+    left = {name: sampling_left_to(load_framework(name), job) for name in ("slime", "easyr1")}
+    assert left["slime"] == DynamicSampling(expected_rounds=4.0)
+    assert left["easyr1"] == DynamicSampling(expected_rounds=4.0, batches_at_once=2.0)
 
 
 def test_frozen_weights_stand_in_for_the_reference_that_they_are(tmp_path):

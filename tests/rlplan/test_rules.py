@@ -231,6 +231,10 @@ WRONG = {
     ),
     "tasks.reward.compute_reward.zero: engine megatron-core does not offer it; found 1; "
     "allowed: 0": lambda p: with_task(p, "reward.compute_reward", zero=1),
+    "tasks.actor.update.recompute: engine megatron-core does not offer it; found 'alternate'; "
+    "allowed: none, selective, full, experts": (
+        lambda p: with_task(p, "actor.update", recompute="alternate")
+    ),
     "tasks.actor.update.recompute: engine torch-tp-dp does not offer it; found 'full'; "
     "allowed: none": lambda p: with_task(p, "actor.update", engine="torch-tp-dp", zero=0),
     "tasks.critic.compute_values.tp: differs from critic.update's, where the weights of critic "

@@ -67,6 +67,12 @@ def test_the_page_and_its_parts_come_with_a_policy_that_lets_nothing_out(client)
     assert "unsafe" not in policy
 
 
+def test_formats_of_weights_alone_are_offered_for_rollouts_and_not_for_training(client):
+    offered = client.get("api/catalog").json()
+    more = set(offered["rollout_precisions"]) - set(offered["precisions"])
+    assert more == {"mxfp4", "int4"}
+
+
 @pytest.mark.parametrize(
     "path", ["/", "/wrong/", f"/{TOKEN[:-1]}/", "/wrong/api/catalog", "/x/y/z"]
 )

@@ -60,6 +60,27 @@ def test_fewer_heads_than_a_block_attend_no_faster(device, block):
     assert few.prefill_attention(1, 0, 8192) == many.prefill_attention(1, 0, 8192)
 
 
+@pytest.mark.parametrize("engine", ["vllm-0.15", "sglang-0.5"])
+@pytest.mark.parametrize("tp", [1, 8])
+def test_no_product_of_a_prompt_is_faster_than_a_device_s_peak(engine, tp):
+    """A chosen token takes 2 (576 + 512) flops a head; H20 has a seventh of the peak of H200, where kernels were measured."""
+    tokens, heads = 8192, max(64, 128 // tp)
+    chosen = LAYERS * (2048 * 2049 // 2 + (tokens - 2048) * 2048) * heads * 2 * (576 + 512)
+    for device in ("h20", "h100-80gb-sxm", "h200"):
+        peak = load_device(device).peak_flops_per_second["bf16"]
+        seconds = steps_of(engine, device=device, tp=tp).prefill_attention(1, 0, tokens).seconds
+        assert seconds > chosen / peak
+    least, same = (steps_of(engine, device=each, tp=tp) for each in ("h200", "h100-80gb-sxm"))
+    assert least.prefill_attention(1, 0, tokens) == same.prefill_attention(1, 0, tokens)
+
+
+@pytest.mark.parametrize("device", ["h20", "h200", "b200"])
+def test_prompts_just_longer_than_those_that_attend_to_everything_take_no_less(device):
+    steps = steps_of("sglang-0.5", device=device, tp=1)
+    short, longer = (steps.prefill_attention(1, 0, tokens).seconds for tokens in (2048, 2049))
+    assert longer > short
+
+
 def copied(device, **changes):
     architecture = load_device(device).architecture
     kernels = load_engine("vllm-0.15").steps.sparse[architecture]

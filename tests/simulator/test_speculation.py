@@ -12,6 +12,7 @@ from rlplan.errors import FileError, MissingFactError
 from rlplan.files.decoding import decode
 from rlplan.job import Job, Speculation
 from rlplan.layout import ModelCut
+from rlplan.models import Adapter
 from rlplan.parts import num_parameters
 from rlplan.planner.exact.generation_bounds import BoundedSettings, least_seconds, load_of
 from rlplan.profiles.acceptances import published_acceptances
@@ -93,6 +94,23 @@ def test_a_token_takes_its_share_of_a_step_with_as_many_tokens_as_are_checked(en
     host = alone + 2.5 * (plain.host_seconds(running) - alone)
     whole = max(device, host) if plain.overlaps else device + host
     assert clock_of(checking).decode(running, cached) == pytest.approx(whole / 2.5)
+
+
+def test_steps_that_check_guesses_are_filled_up_and_have_adapters_as_others_are():
+    filled = [steps(USUAL, "tensorrt-llm-1").stretch(count, 1024, 2048)[0] for count in (20, 32)]
+    assert filled[0].fixed == filled[1].fixed
+    bare = steps(replace(USUAL, layers=0), "vllm-0.6")
+    adapted = replace(bare, setting=replace(bare.setting, adapter=Adapter(rank=32)))
+    token = bare.engine.steps.adapter_token_seconds
+    slow = replace(
+        adapted,
+        engine=replace(
+            bare.engine, steps=replace(bare.engine.steps, adapter_token_seconds=2 * token)
+        ),
+    )
+    few, many = (each.stretch(16, 1024, 2048)[0].fixed for each in (adapted, slow))
+    each = 16 * 4 * bare.model.num_layers * token  # three guesses and a token of each sequence
+    assert many - few == pytest.approx(each / USUAL.tokens_per_step)
 
 
 def test_layers_that_guess_add_as_many_passes_as_there_are_guesses():

@@ -36,10 +36,10 @@ export function makeControls(catalog, change) {
   place.append(el("div", { class: "two" },
     (fields.mode = select("mode", "Mode", catalog.modes.map((each) => [each, each]), change)).node,
     (fields.staleness = slider("staleness", "Staleness", "updates", () => [1, 2, 3, 4, 6, 8], change)).node));
-  const precisions = catalog.precisions.map((each) => [each, each]);
+  const named = (formats) => formats.map((each) => [each, each]);
   place.append(el("div", { class: "two" },
-    (fields.precision = select("precision", "Training in", [["", "the GPU's usual"], ...precisions], change)).node,
-    (fields.rollout_precision = select("rollout_precision", "Rollout in", [["", "as training"], ...precisions], change)).node));
+    (fields.precision = select("precision", "Training in", [["", "the GPU's usual"], ...named(catalog.precisions)], change)).node,
+    (fields.rollout_precision = select("rollout_precision", "Rollout in", [["", "as training"], ...named(catalog.rollout_precisions)], change)).node));
   add(slider("steps", "Steps of the run", "", () => STEPS, change));
   place.append(el("div", { class: "two" },
     (fields.budget_usd = amount("budget_usd", "Budget, USD", change)).node,
