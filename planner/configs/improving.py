@@ -63,8 +63,9 @@ class Improvement:
     """Hold changes and what they gain.
 
     Attributes:
-        words: The changes, in the configuration's keys where it has some, as they are typed behind it.
-        arguments: The same word by word.
+        words: The changes, in the configuration's keys where it has some, as they are typed behind it; of a file that it names, as
+            what stands there.
+        arguments: The same word by word; none where a file has to be changed, which no word behind the configuration does.
         changes: How many settings they change.
         seconds: Of a step then.
         gain: Share of a step's seconds that they save.
@@ -160,7 +161,7 @@ class Trials:
             words = words.replace(f"--{key} ", f"in {file}: {key.partition('.')[2]}=")
         return Improvement(
             words=words,
-            arguments=arguments,
+            arguments=() if inside else arguments,
             changes=max(1, len(trial.levers)),
             seconds=after.iteration_seconds,
             gain=gain,

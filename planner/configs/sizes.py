@@ -48,6 +48,10 @@ EAGER: Final = "{}-eager"
 # among the fields of the pass that updates.
 ON_HOST: Final = {"host_optimizer": "cpu_optimizer", "host_states": "cpu_offload"}
 ALL_ON_HOST: Final[dict[str, Any]] = {"host_optimizer": 1.0, "host_states": True}
+# Modules of Megatron-Core that are computed again and that forecasts count (`recompute_modules`), with words for none.
+EXPERTS_AGAIN: Final = "moe"
+COUNTED_MODULES: Final = frozenset({EXPERTS_AGAIN, "core_attn", "None", "null", ""})
+OTHER_MODULES: Final = "modules computed again that are neither experts nor the core of attention"
 UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 
 
@@ -184,10 +188,16 @@ def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOpti
 
 
 def recomputed_parts(own: RoleSettings) -> Recompute:
-    """Return what a trainer computes again that repeats parts of its layers: experts too, where its modules name them."""
+    """Return what a trainer computes again that repeats parts of its layers: experts too, where its modules name them.
+
+    Other modules than experts and the core of attention are said not to be counted.
+    """
     modules = own.value("modules")
-    words = re.split(r"[\s,]+", modules.strip("[]")) if isinstance(modules, str) else modules
-    return "experts" if isinstance(words, list) and "moe" in words else "selective"
+    words = re.split(r"[\s,]+", modules.strip("[] ")) if isinstance(modules, str) else modules
+    named = [str(each) for each in (words if isinstance(words, list | tuple) else [words])]
+    if any(each not in COUNTED_MODULES for each in named):
+        own.settings.left_out[own.key_of("modules")] = OTHER_MODULES
+    return "experts" if EXPERTS_AGAIN in named else "selective"
 
 
 def _stepped_on_host(own: RoleSettings) -> float:

@@ -46,6 +46,7 @@ SITE: Final = "this run"
 # Plans of a search that are typed as the configuration would have them, the best first.
 MOST_PLANS: Final = 3
 IN_PLACE: Final = "words behind this configuration reach nobody: change these keys in it"
+OF_A_FILE: Final = "not weighed, since it changes a file and no word behind the configuration does: {}; a step would take {}"
 # Fields of a job that say how its step is done, not what is learnt in it.
 OF_HOW: Final = ("framework", "engines", "weight_sync", "trainers", "devices")
 # Fields of a configuration's run that say what is learnt: of which models, from what, by which loss. A job has other weights
@@ -280,7 +281,10 @@ class Advisor:
         """
         facts = now.facts_of(now.plan.job)
         for each in improvements(now.plan, facts, now.forecast, now.typed):
-            yield _assigned(each.arguments, now.typed), each.arguments
+            if each.arguments:
+                yield _assigned(each.arguments, now.typed), each.arguments
+            else:
+                notes.append(OF_A_FILE.format(each.words, show_seconds(each.seconds)))
         if not has(self.framework, "keys") or not has(self.framework, "writing"):
             notes.append(f"single changes alone were tried: {absent(self.framework, 'writing')}")
             return

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rlplan.profiles.facts import Facts
 
 EXAMPLE = "Example: rlplan export plan.yaml --to verl --out run.sh"
+AS_IT_IS = "{} runs this plan as it is"
 WRITTEN = names_in_words("keys", "writing")
 
 
@@ -80,13 +81,16 @@ def command(
             keeps_job=patch is not None,
         )
     except FileError:
-        if patch is None or not _stays(patch, to, loaded, given, out):
+        kept = None if patch is None or version or defaults else _kept(patch, to, loaded, given)
+        if kept is None:
             raise
-        return
-    if patch is not None:
-        found = _patched(patch, found, loaded, given)
+        found = kept
     else:
-        found = _reread(found, loaded, facts, out)
+        found = (
+            _reread(found, loaded, facts, out)
+            if patch is None
+            else _patched(patch, found, loaded, given)
+        )
     _write(out, found.text, patch)
     if as_json:
         echo_json(plain(found))
@@ -124,26 +128,27 @@ def _check_set(set_keys: list[str] | None, patch: Path | None) -> None:
         raise FileError("--set", problem, value=set_keys[0], allowed=allowed)
 
 
-def _stays(
-    script: Path, framework: str, plan: Plan, given: Mapping[str, str], out: Path | None
-) -> bool:
-    """Tell whether a script runs a plan as it is, and write it as it is then: no export need know how to write that.
+def _kept(script: Path, framework: str, plan: Plan, given: Mapping[str, str]) -> Exported | None:
+    """Return a script that runs a plan as it is: no export need know how to write that; None of others.
 
     Raises:
         UserError: The script cannot be read.
     """
-    from rlplan.files.decoding import read_text
-    from rlplan.planner.configs.writing.patching import runs_already
+    from rlplan.planner.configs.writing.exporting import Exported
+    from rlplan.planner.configs.writing.patching import own_text, runs_already
 
-    if not runs_already(script, framework, plan, given):
-        return False
-    text = read_text(script)
-    _write(out, text, script)
-    if out is None:
-        typer.echo(text, nl=False)
-    say(f"{script} runs this plan as it is")
-    say_written(out)
-    return True
+    settings = runs_already(script, framework, plan, given)
+    if settings is None:
+        return None
+    say(AS_IT_IS.format(script))
+    return Exported(
+        framework=framework,
+        version=settings.sheet.version,
+        text=own_text(script),
+        values={key: each.value for key, each in settings.flat.items()},
+        variables={},
+        start=settings.start,
+    )
 
 
 def _reread(found: Exported, plan: Plan, facts: Facts, out: Path | None) -> Exported:
@@ -186,7 +191,7 @@ def _patched(script: Path, found: Exported, plan: Plan, given: Mapping[str, str]
     for taker, words in new.front.items():
         say(f"to be given to {taker}: {' '.join(words)}")
     if not new.changes and not new.front:
-        say(f"{script} runs this plan as it is")
+        say(AS_IT_IS.format(script))
     notes = tuple(f"as written, {each}; a step is as long" for each in new.notes)
     # What is not written stays as the script has it.
     own = (each for each in found.notes if not each.startswith(NOT_WRITTEN))

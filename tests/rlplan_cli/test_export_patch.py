@@ -433,6 +433,14 @@ def test_a_plan_that_is_the_scripts_own_is_the_script_whatever_exports_know(
     told = rlplan("export", "plan.yaml", "--to", "trl", "--patch", "train.py")
     assert (told.code, told.out) == (0, PROGRAM)
     assert "train.py runs this plan as it is" in told.err
+    typed = rlplan("export", "plan.yaml", "--to", "trl", "--patch", "train.py", "--json")
+    assert json.loads(typed.out)["text"] == PROGRAM
+    Path("train.py").write_bytes(PROGRAM.replace("\n", "\r\n").encode("utf-16"))
+    rlplan("export", "plan.yaml", "--to", "trl", "--patch", "train.py", "--out", "same.py")
+    assert Path("same.py").read_bytes() == Path("train.py").read_bytes()
+    other = rlplan("export", "plan.yaml", "--to", "trl", "--patch", "train.py", "--version", "0.1")
+    assert other.code == 2
+    assert "--version" in other.err
 
 
 def test_a_model_that_a_recipe_leaves_open_is_named_as_its_message_says(

@@ -254,8 +254,7 @@ class ConfigSheet:
         version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
         package: Name under which its own setup.py or pyproject.toml gives its version beside it; empty where that is none.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
-        engine_switches: Engine sheets in the place of others where a line of a script asks for it, by what that line has, as a
-            regular expression.
+        engine_switches: Engine sheets in the place of others where a script sets an environment variable so, by `NAME=value`.
         arguments: How its command line is written: `hydra` overrides, `flags` of argparse, or `toml` files with flags.
         parts: Of a configuration in several TOML files: how a part's files are called, as patterns, by its keys' prefix.
         unsure_versions: Numbers in version files that later checkouts have too.

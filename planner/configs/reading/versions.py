@@ -26,6 +26,9 @@ OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 PARTS: Final = re.compile(r"^(MAJOR|MINOR|PATCH)\s*=\s*(\d+)\s*$", re.MULTILINE)
 DEVELOPED: Final = re.compile(r"dev\d*$")
+COMMENT: Final = re.compile(r"(?:^|\s)#.*$")
+PRINTS: Final = frozenset({"echo", "printf"})
+UNSETS: Final = "unset"
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
 
 
@@ -120,28 +123,38 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
 
 def _switch_engine(settings: Settings, script: Path) -> None:
     """Let a script's words that stand for another engine of that version mean it, and say which line asks for it."""
-    for pattern, switches in settings.sheet.engine_switches.items():
-        asks = re.compile(pattern)
+    for asked, switches in settings.sheet.engine_switches.items():
+        name, _, wanted = asked.partition("=")
+        setting = settings.sheet.settings["rollout_engine"]
+        values = {word: switches.get(str(each), each) for word, each in setting.values.items()}
+        if values == setting.values:
+            continue
         for file in dict.fromkeys((script, Path(settings.file))):
-            line = next(_lines_with(asks, file), None)
-            setting = settings.sheet.settings["rollout_engine"]
-            values = {word: switches.get(str(each), each) for word, each in setting.values.items()}
-            if line is None or values == setting.values:
+            last = next(reversed(list(_assigned(name, file))), None)
+            if last is None or last[1] != wanted:
                 continue
             items = settings.sheet.settings.with_item(
                 "rollout_engine", replace(setting, values=FrozenDict(values))
             )
             settings.sheet = replace(settings.sheet, settings=items)
-            settings.switched = line
+            settings.switched = f"{asked} ({file}:{last[0]})"
             return
 
 
-def _lines_with(pattern: re.Pattern[str], file: Path) -> Iterator[str]:
-    """Yield what a script's lines have that a pattern finds, and where."""
-    lines = script_text(file).splitlines() if file.is_file() else []
-    for number, line in enumerate(lines, start=1):
-        if found := pattern.search(line):
-            yield f"{found[0].strip().removeprefix('export ')} ({file}:{number})"
+def _assigned(name: str, file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines in which a script's text sets an environment variable, from 1, and to what: by `=`, or by `:` in a mapping.
+
+    What is printed, and comments, set nothing. A variable that is unset is set to nothing.
+    """
+    sets = re.compile(
+        rf"""(?<![\w$])(?<!\$\{{){name}["']?\s?[=:]\s*["']?(?:\$\{{{name}:?-)?(?P<value>[^\s"';&|,}})]*)"""
+    )
+    for number, line in enumerate(script_text(file).splitlines() if file.is_file() else [], 1):
+        words = COMMENT.sub("", line).split()
+        if words[:1] == [UNSETS] and name in words:
+            yield number, ""
+        elif words and words[0] not in PRINTS | {UNSETS}:
+            yield from ((number, found["value"]) for found in sets.finditer(" ".join(words)))
 
 
 def _restate(settings: Settings) -> None:
@@ -275,7 +288,7 @@ def runs_as(settings: Settings) -> str:
     whole = (
         version
         for version in later
-        if not any(_is_absent(sheet.of(version), key, value) for key, value in given)
+        if not any(_is_absent(replace(sheet, version=version), *each) for each in given)
     )
     return next(whole, sheet.version)
 

@@ -171,10 +171,15 @@ def _by_command(launch: LaunchSheet, words: Sequence[str]) -> Mapping[str, tuple
     return FrozenDict(found)
 
 
+def own_text(script: Path) -> str:
+    """Return a script's text with the ends of its lines as they are."""
+    with script.open(encoding=encoding_of(script), newline="") as file:
+        return file.read()
+
+
 def _line_end(script: Path) -> str:
     """Return what ends the lines of a script: Windows' two characters where all of them have these."""
-    with script.open(encoding=encoding_of(script), newline="") as file:
-        own = file.read()
+    own = own_text(script)
     return "\r\n" if 0 < own.count("\r\n") == own.count("\n") else "\n"
 
 
@@ -210,8 +215,8 @@ class _Shorter(NamedTuple):
 
 def runs_already(
     script: Path, framework: str, plan: Plan, given: Mapping[str, str] = NOTHING_GIVEN
-) -> bool:
-    """Tell whether a script runs a plan as it is: a search has the script's own as a candidate, which no export may know how to write.
+) -> Settings | None:
+    """Return what a script says that runs a plan as it is; None of others. A search has the script's own as a candidate, which no export may know how to write.
 
     Args:
         given: As for `patched`.
@@ -224,7 +229,8 @@ def runs_already(
         typed = _typed(script, framework, options)
         left = _left(typed.found.settings, typed, plan)
         own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)
-        return not left.words and own.iteration_seconds == wanted.iteration_seconds
+        is_alike = not left.words and own.iteration_seconds == wanted.iteration_seconds
+        return typed.found.settings if is_alike else None
 
 
 class _Draft(NamedTuple):

@@ -40,7 +40,8 @@ class Faster:
     """Hold a change and what it gains.
 
     Attributes:
-        arguments: What to type behind the configuration, word by word.
+        arguments: What to type behind the configuration, word by word; none where a file that it names has to be changed.
+        words: The same in a line, or what to change in that file.
         gain: Share of a step's seconds that it saves.
         memory_fraction: Share of the fullest GPU's memory that is then taken.
     """

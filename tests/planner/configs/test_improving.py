@@ -427,6 +427,7 @@ def test_keys_of_a_file_of_ones_own_are_proposed_as_what_stands_in_it(tmp_path):
     own.write_text('{"zero_optimization": {"stage": 3}}', encoding="utf-8")
     _, better = proposed("ms-swift", [swift(tmp_path, own)])
     assert better
-    for words in better:
+    for words, each in better.items():
         assert f"in {own}: zero_optimization.offload_" in words
         assert "--deepspeed." not in words
+        assert each.arguments == ()

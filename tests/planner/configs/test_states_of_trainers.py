@@ -163,6 +163,15 @@ def test_experts_are_computed_again_where_megatrons_modules_name_them(modules, r
     assert read.draft.tasks["actor.update"].recompute == recompute
 
 
+@pytest.mark.parametrize(
+    ("modules", "is_counted"),
+    [("[core_attn,moe]", True), ("['moe']", True), ("[]", True), ("null", True), ("[moe,layernorm]", False), ("mlp", False)],
+)  # fmt: skip
+def test_modules_that_are_not_counted_are_named(modules, is_counted):
+    found = verl(*MOE, SELECTIVE, f"+{CONFIG}.recompute_modules={modules}")
+    assert (f"{CONFIG}.recompute_modules" not in found.keys.not_modelled) == is_counted
+
+
 def test_layers_keep_of_experts_that_are_computed_again_their_input_alone():
     plans = []
     for modules in ("[layernorm]", "[moe]"):

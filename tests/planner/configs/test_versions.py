@@ -11,7 +11,10 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.reading.given import GivenValue
+from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.versions import runs_as
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_engine, load_framework
 from rlplan.simulator.simulate import simulate
@@ -101,6 +104,25 @@ def test_images_and_packages_say_the_version(script, line):
         ("docker pull verlai/verl:app-verl0.6-vllm0.8.5\nexport VLLM_USE_V1=0", "vllm-0.6"),
         ("pip install verl==0.4.0\n# export VLLM_USE_V1=0", "vllm-0.8-tokens-eager"),
         ("pip install verl==0.4.0\nexport VLLM_USE_V1=1", "vllm-0.8-tokens-eager"),
+        (
+            "pip install verl==0.4.0\nexport VLLM_USE_V1=0\nexport VLLM_USE_V1=1",
+            "vllm-0.8-tokens-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nexport VLLM_USE_V1=0\nunset VLLM_USE_V1",
+            "vllm-0.8-tokens-eager",
+        ),
+        ("pip install verl==0.4.0\nexport VLLM_USE_V1=${VLLM_USE_V1:-0}", "vllm-0.6-eager"),
+        ('pip install verl==0.4.0\nR=\'{"env_vars": {"VLLM_USE_V1": "0"}}\'', "vllm-0.6-eager"),
+        ("pip install verl==0.4.0\necho 'VLLM_USE_V1=0 is slower'", "vllm-0.8-tokens-eager"),
+        (
+            "pip install verl==0.4.0\nexport VLLM_USE_V1=0.5 MY_VLLM_USE_V1=0",
+            "vllm-0.8-tokens-eager",
+        ),
+        (
+            "pip install verl==0.4.0\necho ${VLLM_USE_V1:-0}\nX=${VLLM_USE_V1:-0}",
+            "vllm-0.8-tokens-eager",
+        ),
         # vLLM 0.11 has no other engine.
         ("pip install verl==0.6.0\nexport VLLM_USE_V1=0", "vllm-0.11-tokens"),
     ],
@@ -495,3 +517,19 @@ def test_before_0_9_recipes_alone_leave_groups_out(number, rounds):
 def test_engines_that_are_handed_no_limit_of_sequences_have_their_own(number, most):
     found = verl(options=version(number))
     assert found.draft.tasks["actor.generate"].max_running == most
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "first"),
+    [
+        ("1.0.4", "actor.logprobs_chunk_size", "2.0"),
+        ("0.5.3", "actor.backend", "1.0.3"),
+        ("1.0.4", "actor.path", "1.0.4"),
+    ],
+)
+def test_a_checkout_between_two_versions_is_searched_as_the_first_that_has_all_its_keys(
+    version, key, first
+):
+    sheet = load_config_sheet("areal").of(version)
+    flat = {key: GivenValue(value=1, where="run.yaml:1")}
+    assert runs_as(Settings(sheet, flat, "run.yaml", "")) == first
