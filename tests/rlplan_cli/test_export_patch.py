@@ -99,6 +99,16 @@ def test_a_value_that_is_quoted_or_a_variable_is_replaced_too(plan, tmp_path):
     assert "BUDGET=16384\n" in found.text
 
 
+def test_folders_that_a_script_names_by_its_own_place_stay_in_its_words(plan, tmp_path):
+    """It is read in another place, where its own folder is another one: that is no change of what the script says."""
+    here = 'HERE="$(cd "$(dirname "$0")" && pwd)"\n'
+    text = SCRIPT.replace(HEAD, HEAD + here)
+    text = text.replace('"$@"', 'trainer.default_local_dir="$HERE/checkpoints" \\\n    "$@"')
+    found = patch(tmp_path, with_field(plan, "actor.generate", memory_fraction=0.7), text)
+    assert [each.key for each in found.changes] == [UTILISATION]
+    assert 'trainer.default_local_dir="$HERE/checkpoints"' in found.text
+
+
 BUDGET = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
 OF_PASSES = [
     f"actor_rollout_ref.{each}.log_prob_max_token_len_per_gpu=16384" for each in ("rollout", "ref")

@@ -133,12 +133,13 @@ def patched(
         values = of_version(values, own.sheet, own.flat)
         decided, changes = _decided(typed.found, plan, values), dict[str, PatchedKey]()
         started = _started(script, typed, decided)
-        settings, front = started.found.settings, started.words[1:]
+        front = started.words[1:]
 
         def read(new: str) -> Settings:
             write_text(place, new)
             return settings_of(framework, (str(place), *front), started.options)
 
+        settings = read(text)  # in its place too a script may name what stands beside it
         if plan.mode != typed.plan.mode:
             text, settings = _restarted(_Draft(text, settings, read), start, changes)
         started = replace(started, found=replace(started.found, settings=settings))
