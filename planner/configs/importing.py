@@ -48,6 +48,9 @@ from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.workload import Logged, longest
 
+# Settings of which a step has one at least, and more than any job has.
+COUNTS = frozenset({"prompts", "samples", "copies", "nodes"})
+MOST_COUNTED = 1_000_000_000
 CONFIG_NAME = "--config-name"
 # Keys that name files of all others.
 READ_BEFORE = frozenset({"config", INHERITS, *CONFIG_FLAGS, *CONFIG_FLAGS.values()})
@@ -260,8 +263,24 @@ def run_of(settings: Settings, options: ImportOptions | None = None) -> Run:
 
 
 def _run_of(settings: Settings) -> Run:
+    _check_counts(settings)
     run: Run = load_part(settings.sheet.name, "reading").run_of(settings)
     return run
+
+
+def _check_counts(settings: Settings) -> None:
+    """Refuse batches of no sequence, clusters of no node, and numbers of them beyond all reason, before anything is divided by them.
+
+    Raises:
+        FileError: Names the key.
+    """
+    for name in COUNTS & settings.sheet.settings.keys():
+        given = settings.given(settings.key_of(name))
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            continue
+        if not 1 <= given <= MOST_COUNTED:
+            allowed = f"from 1 to {MOST_COUNTED:,}"
+            raise settings.refused(name, "is no possible count", allowed)
 
 
 def _all_missing(

@@ -109,6 +109,8 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
     shard_ranks = own.whole("shard_ranks", -1)
     ranks = 1 if settings.sheet.trainers[own.trainer].tokens_of_all_ranks else cp
     budget = own.whole("token_budget", 0) * ranks or None if own.on("dynamic") else None
+    if own.whole("micro_batch", 0) < 0:
+        raise own.settings.refused_key(own.key_of("micro_batch"), "is no batch", "at least 1")
     micro_batch = own.whole("micro_batch", 0) or max(1, own.whole("global_micro_batch", 0) // dp)
     held = own.on("param_offload") or own.on("cpu_offload")
     away = held or own.on("optimizer_offload") or _stepped_on_host(own) > 0

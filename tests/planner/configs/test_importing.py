@@ -1,5 +1,6 @@
 """Configurations of frameworks as jobs and plans: own small ones, and the published ones where they are at hand."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -491,3 +492,18 @@ def test_a_note_of_the_mean_prompt_says_that_of_the_job(tmp_path):
     found = imported("nemo-rl", [str(recipe)], OPTIONS)
     assert found.job.workload.prompt_tokens == Logged(mean=106, max=212)  # of what 300 leave
     assert "prompts of 106 tokens on average, as in mathematics; say --mean-prompt" in found.guesses
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("actor_rollout_ref.rollout.n", "0"),
+        ("actor_rollout_ref.rollout.n", "-2"),
+        ("trainer.nnodes", "0"),
+        ("data.train_batch_size", "1e30"),
+        ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "-1"),
+    ],
+)
+def test_numbers_of_nothing_and_beyond_all_reason_are_refused_by_their_key(key, value):
+    with pytest.raises(FileError, match=re.escape(key)):
+        imported("verl", [*VERL, f"{key}={value}"], OPTIONS)
