@@ -460,6 +460,14 @@ def in_calls(task: Task, job: Job) -> tuple[Task, Job]:
     return replace(task, batches=calls), replace(job, workload=work, dynamic_sampling=rounds)
 
 
+def most_called_work(job: Job) -> Workload:
+    """Return the work of a call for whole batches of generation, or of a global batch where that has more prompts."""
+    sampling, work = job.dynamic_sampling, job.workload
+    if sampling is None or sampling.together or sampling.batches_at_once <= 1:
+        return work
+    return replace(work, prompts=round(work.prompts * sampling.batches_at_once))
+
+
 def _batches(task: Task, rounds: Rounds, *, pretrains: bool) -> float:
     """Return how many global batches pass through a task of a job in an iteration."""
     if task.generates:

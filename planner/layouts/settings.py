@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from rlplan.dataflow import most_called_work
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models import PRECISIONS, ModelArchitecture
@@ -541,7 +542,7 @@ def generate_layouts(cuts: PoolCuts) -> Iterator[TaskPlan]:
     for sizes in cuts.splits():
         if not cuts.lists_copies(sizes.dp, trains=False):
             continue
-        local = rank_sequences(sizes.dp, job.workload, trains=False)
+        local = rank_sequences(sizes.dp, most_called_work(job), trains=False)
         pinned = draft.max_running
         for running in _running_limits(local) if pinned is None else (pinned,):
             yield TaskPlan(

@@ -173,6 +173,32 @@ def test_a_search_says_what_its_plan_takes_where_calls_generate_other_batches(at
     assert result.bound_seconds <= best.forecast.iteration_seconds
 
 
+def test_a_search_lets_all_run_at_a_time_that_a_call_generates(tmp_path):
+    data = {
+        "algorithm": "dapo",
+        "framework": "verl",
+        "models": {"actor": "qwen3-4b"},
+        "dynamic_sampling": {"expected_rounds": 3.0, "batches_at_once": 3.0},
+        "workload": {
+            "prompts": 64,
+            "samples_per_prompt": 8,
+            "prompt_tokens": 512,
+            "response_tokens": {"distribution": "lognormal", "mean": 900, "std": 500, "max": 4096},
+        },
+        "cluster": [{"gpu": "h100-80gb-sxm", "gpus_per_node": 8}],
+    }
+    job = resolve_job(replace(decode(Job, data, "job.yaml"), rewards=RULE), tmp_path)
+    result = search(job, load_facts(job))
+    best = result.plans[0]
+    layout = best.plan.tasks["actor.generate"]
+    assert layout.max_running * layout.dp == 3 * 64 * 8
+    few = layout.max_running // 3
+    tasks = best.plan.tasks.with_item("actor.generate", replace(layout, max_running=few))
+    waiting = simulate(replace(best.plan, tasks=tasks), load_facts(job))
+    assert best.forecast.iteration_seconds < waiting.iteration_seconds
+    assert result.bound_seconds <= best.forecast.iteration_seconds
+
+
 def test_a_validation_asks_for_its_own_prompts_whatever_rounds_generate_at_once(tmp_path):
     rewards = replace(RULE, function_seconds_per_sample=0.5, streamed=True)
     asked = Evaluation(prompts=4, every=5)

@@ -199,18 +199,18 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
     assert found.dynamic_sampling == DynamicSampling(filters_first=True, together=True)
     with pytest.raises(FileError, match=r"dynamic_sampling\.together: each round waits"):
         sampling(dynamic_sampling={"together": True})
-    told = {"expected_rounds": 4.0, "batches_at_once": 2.0}
+    both: dict[str, Any] = {"expected_rounds": 4.0, "batches_at_once": 2.0}
     for name, more in (("slime", {}), ("verl", {"together": True})):
         with pytest.raises(
             FileError, match=r"batches_at_once: all that rounds sample is .* allowed: 1"
         ):
-            sampling(framework=name, dynamic_sampling={**told, **more})
-    found = sampling(framework="slime", dynamic_sampling={**told, "together": False})
+            sampling(framework=name, dynamic_sampling={**both, **more})
+    found = sampling(framework="slime", dynamic_sampling={**both, "together": False})
     assert found.batches_at_once == 2
 
 
 def test_batches_of_one_framework_are_none_of_another_that_generates_all_at_a_time(tmp_path):
-    told = {"expected_rounds": 4.0, "batches_at_once": 2.0}
+    told: dict[str, Any] = {"expected_rounds": 4.0, "batches_at_once": 2.0}
     work = {**WORK, "samples_per_prompt": 2}
     job = resolved("dapo", tmp_path, work=work, framework="verl", dynamic_sampling=told)
     left = {name: sampling_left_to(load_framework(name), job) for name in ("slime", "easyr1")}
