@@ -49,7 +49,9 @@ from rlplan.profiles.catalog import load_engine, load_model, model_names, resolv
 from rlplan.workload import Logged, longest
 
 # Settings of which a step has one at least, and more than any job has.
-COUNTS = frozenset({"prompts", "samples", "copies", "nodes"})
+COUNTS = frozenset(
+    {"prompts", "samples", "copies", "nodes", "max_prompt", "max_response", "max_running", "running"}
+)
 MOST_COUNTED = 1_000_000_000
 CONFIG_NAME = "--config-name"
 # Keys that name files of all others.
