@@ -48,9 +48,18 @@ from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.workload import Logged, longest
 
-# Settings of which a step has one at least, and more than any job has.
+# Settings that count something, and more than any job has.
 COUNTS = frozenset(
-    {"prompts", "samples", "copies", "nodes", "max_prompt", "max_response", "max_running", "running"}
+    {
+        "prompts",
+        "samples",
+        "copies",
+        "nodes",
+        "max_prompt",
+        "max_response",
+        "max_running",
+        "running",
+    }
 )
 MOST_COUNTED = 1_000_000_000
 CONFIG_NAME = "--config-name"
@@ -280,8 +289,10 @@ def _check_counts(settings: Settings) -> None:
         given = settings.given(settings.key_of(name))
         if isinstance(given, bool) or not isinstance(given, int | float):
             continue
-        if not 1 <= given <= MOST_COUNTED:
-            allowed = f"from 1 to {MOST_COUNTED:,}"
+        # Asynchronous trainers of verl have a batch of 0 prompts: another key says how many begin.
+        least = 0 if name == "prompts" else 1
+        if not least <= given <= MOST_COUNTED:
+            allowed = f"from {least} to {MOST_COUNTED:,}"
             raise settings.refused(name, "is no possible count", allowed)
 
 

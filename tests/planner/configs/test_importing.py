@@ -502,6 +502,9 @@ def test_a_note_of_the_mean_prompt_says_that_of_the_job(tmp_path):
         ("trainer.nnodes", "0"),
         ("data.train_batch_size", "1e30"),
         ("actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu", "-1"),
+        ("data.max_prompt_length", "-5"),
+        ("data.max_response_length", "0"),
+        ("actor_rollout_ref.rollout.max_num_seqs", "-1"),
     ],
 )
 def test_numbers_of_nothing_and_beyond_all_reason_are_refused_by_their_key(key, value):
