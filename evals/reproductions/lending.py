@@ -206,7 +206,7 @@ def factor_of_scheduling() -> float:
         even, uneven = (seconds_of(run, None, factor) for run in (EVEN, UNEVEN))
         return even / uneven - EVEN_OVER_UNEVEN
 
-    return _root(error, 0.5, 1.2)
+    return _root(error, 0.25, 1.2)
 
 
 def _root(error: Callable[[float], float], low: float, high: float) -> float:

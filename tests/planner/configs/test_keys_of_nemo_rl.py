@@ -129,6 +129,10 @@ WITH_CRITICS = {
     "a critic, packed": PACKED.format("value"),
     "a critic, by length": BY_LENGTH.format("value"),
     "a critic of experts": f"{D}.expert_parallel_size=4 {EXPERTS}",
+    "a critic with masters of Transformer Engine": (
+        "value.optimizer.kwargs.master_weights=true value.optimizer.kwargs.exp_avg_dtype=torch.bfloat16 "
+        "value.optimizer.kwargs.exp_avg_sq_dtype=torch.bfloat16"
+    ),
     "a critic of experts, by Megatron": MOE,
     "a critic of experts, by copies for nodes": f"{MOE} {V}.moe_token_dispatcher_type=flex {V}.cuda_graph_impl=transformer_engine",
     "a critic of Megatron, gradients as products make them": (
