@@ -23,7 +23,7 @@ from rlplan.planner.configs.importing import (
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
-from rlplan.planner.configs.reading.sheet import ROLE
+from rlplan.planner.configs.reading.sheet import ROLE, KeyFile
 from rlplan.planner.configs.run import Run, draft_of
 from rlplan.planner.configs.sizes import ALL_ON_HOST, ON_HOST
 from rlplan.profiles.catalog import load_engine
@@ -143,11 +143,9 @@ def by_words_of_files(
     is assigned; None where none does. Of a file that is the configuration's own, keys stay as they are.
     """
     found, flat = tuple(said), settings.flat
-    for name, meant in settings.sheet.launch.files.items():
-        inside = {
-            key: value for key, value in found if meant.prefix and key.startswith(meant.prefix)
-        }
-        if not inside or name not in flat or flat[name].value not in meant.words:
+    for name, meant in _named_files(settings):
+        inside = {key: value for key, value in found if key.startswith(meant.prefix)}
+        if not inside or flat[name].value not in meant.words:
             continue
         now = {key: given.value for key, given in flat.items() if key.startswith(meant.prefix)}
         wanted = {key.removeprefix(meant.prefix): value for key, value in (now | inside).items()}
@@ -161,13 +159,18 @@ def by_words_of_files(
 
 def of_own_files(said: Iterable[Assignment], settings: Settings) -> dict[str, str]:
     """Return keys of files that a configuration names, and that no command line takes by themselves, with those files."""
-    files = settings.sheet.launch.files
     return {
         key: str(settings.flat[name].value)
+        for name, meant in _named_files(settings)
         for key, _ in said
-        for name, meant in files.items()
-        if meant.prefix and key.startswith(meant.prefix) and name in settings.flat
+        if key.startswith(meant.prefix)
     }
+
+
+def _named_files(settings: Settings) -> Iterator[tuple[str, KeyFile]]:
+    """Yield the keys by which a configuration names files whose keys begin with a prefix, and what these hold."""
+    files = settings.sheet.launch.files.items()
+    yield from ((name, meant) for name, meant in files if meant.prefix and name in settings.flat)
 
 
 def broken_rules(settings: Settings) -> frozenset[str]:

@@ -123,7 +123,7 @@ def plans_of(
         kind = UnfinishedError if isinstance(error, UnfinishedError) else InfeasibleError
         if type(error) is InfeasibleError:
             again = partial(
-                best_plans_for, named, facts_of=facts_of, pinned=pinned, seconds=seconds
+                best_plans_for, named, facts_of=facts_of, pinned=pinned, own=own, **options
             )
             hint = with_states_on_host(sheet, job, framework_of(job), again)
         raise kind(f"{error} (of what {sheet.title} runs; --beyond looks further){hint}") from error

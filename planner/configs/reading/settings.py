@@ -439,8 +439,7 @@ class RoleSettings:
 
     def word_for(self, name: str, meant: Scalar) -> Scalar:
         """Return the first word by which a size means something; what is meant itself where words mean themselves."""
-        words = (word for word, means in self._setting(name).values.items() if means == meant)
-        return next(words, meant)
+        return self._setting(name).word_for(meant)
 
     def _setting(self, name: str) -> Setting:
         sheet = self.settings.sheet

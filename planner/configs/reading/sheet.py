@@ -53,6 +53,10 @@ class Setting:
         keys = tuple(key.replace(ROLE, prefix) for key in self.keys)
         return replace(self, keys=keys, written=FrozenDict(written))
 
+    def word_for(self, meant: Scalar) -> Scalar:
+        """Return the first word that means something; what is meant itself where no word does."""
+        return next((word for word, means in self.values.items() if means == meant), meant)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmWords:

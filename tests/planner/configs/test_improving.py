@@ -386,7 +386,7 @@ def test_a_search_that_finds_nothing_says_which_states_on_the_host_would_do():
     with pytest.raises(InfeasibleError) as refused:
         plans_of(found.resolved, load_facts)
     said = re.search(
-        r"by (\S+)=true \((trainers.actor.host_states) of a job\), the best plan takes (.*) a step$",
+        r"by (\S+)=true \S+.strategy=fsdp2 \((trainers.actor.host_states) of a job\), the best plan takes (.*) a step$",
         str(refused.value),
     )
     assert said is not None
