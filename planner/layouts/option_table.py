@@ -32,7 +32,12 @@ from rlplan.planner.placements.arrangements import Arranged
 from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.memory.task_memory import COMMUNICATORS, GRADIENTS_SHARDED, layout_memory
+from rlplan.simulator.memory.task_memory import (
+    COMMUNICATORS,
+    GRADIENTS_SHARDED,
+    LayoutMemory,
+    layout_memory,
+)
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
 from rlplan.simulator.placed import (
     COLUMNS,
@@ -47,6 +52,7 @@ from rlplan.simulator.placed import (
     Zero,
 )
 from rlplan.simulator.stages.infer import layout_seconds
+from rlplan.simulator.timeline.pool_memory import off_loaded_terms
 from rlplan.simulator.workload import as_told
 from rlplan.stages import Stage
 
@@ -292,7 +298,8 @@ class LayoutSpace:
         usable_fraction: Share of every GPU's memory that plans may fill.
         pinned_pools: GPUs of pools that the user pinned.
         arranged: How a framework arranges its roles, where plans are for one.
-        is_priced: Whether layouts have seconds; else all take none, and only memory tells them apart.
+        is_priced: Whether layouts have seconds; else memory alone tells them apart, and what they bring to the
+            host stands in their place: what needs least of GPUs may need more of the host than there is.
     """
 
     job: Job
@@ -538,9 +545,10 @@ class RoleFront:
         tally.prune("a task alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         columns, cut = columns.rows(places), cut[places]
-        seconds = np.zeros(len(columns))
-        if len(columns) and space.is_priced:
+        if space.is_priced and len(columns):
             seconds = layout_seconds(PlacedTasks(columns, replace(first, job=space.priced)))
+        else:  # memory alone tells them apart, of which hosts have an end too
+            seconds = _host_bytes(table, memory)[places]
         resident, met = resident[places], met[places]
         transient = transient[places] - met
         group = 2 * cut + columns.offload if self._moves_alike else cut
@@ -654,6 +662,14 @@ class RoleFront:
         rows, places = next(each for each in chosen if each[0].task.name == f"{self.role}.update")
         layout = rows.columns.layout(int(places[place]))
         return sharding_of(layout, leaves=self.space.weights_leave)
+
+
+def _host_bytes(table: PlacedTasks, memory: LayoutMemory) -> Floats:
+    """Return the bytes of states that each layout brings to the host. Shape (layouts,)."""
+    names = off_loaded_terms(table.any)
+    away = [sizes for name, sizes in memory.transient.items() if name in names]
+    held = np.sum(away, axis=0, dtype=np.float64) * table.columns.offload
+    return np.asarray(np.broadcast_to(held, len(table.columns)))
 
 
 def _arranged_rows(columns: LayoutColumns, task: Task, arranged: Arranged, job: Job) -> Flags:

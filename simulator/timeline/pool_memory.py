@@ -78,17 +78,11 @@ def host_terms(tasks: Sequence[tuple[PlacedTask, TaskMemory]]) -> Terms:
 
 def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
     """Return what a task keeps there: states between uses or for good, and inputs of layers until they run back."""
+    role, options = placed.task.role, placed.options
+    weights = weights_term(role)
     found: Terms = {}
-    role, layout, options = placed.task.role, placed.layout, placed.options
-    weights, states = weights_term(role), f"{role} optimizer states"
-    if layout.offload and not placed.trains_role:
-        found[weights] = memory.transient.get(weights, 0)
-    if placed.trains and layout.offload:
-        names = {"optimizer": states, "weights": weights}
-        if "gradients" in placed.framework.unpinned:  # else they are dropped
-            names["gradients"] = f"{role} gradients"
-        kept = (names[state] for state in placed.leaves if state in names)
-        found |= {name: memory.transient.get(name, 0) for name in kept}
+    if placed.layout.offload:
+        found = {name: memory.transient.get(name, 0) for name in off_loaded_terms(placed)}
     copied = placed.framework.host.keeps_actor_weights and options.host_copy
     if placed.trains and role == "actor" and copied:
         held = memory.resident.get(weights, 0) + memory.transient.get(weights, 0)
@@ -105,6 +99,19 @@ def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
     if placed.trains and placed.recompute == OFFLOADED:
         found[f"{role} inputs of layers"] = _kept_inputs(placed)
     return found
+
+
+def off_loaded_terms(placed: PlacedTask) -> tuple[str, ...]:
+    """Return the transient terms of a task that lie in host memory between uses, where its layout off-loads."""
+    role = placed.task.role
+    weights = weights_term(role)
+    if not placed.trains_role:
+        return (weights,)
+    names = {"optimizer": f"{role} optimizer states", "weights": weights}
+    if "gradients" in placed.framework.unpinned:  # else they are dropped
+        names["gradients"] = f"{role} gradients"
+    states = placed.off_loadable if placed.trains else ()
+    return tuple(names[state] for state in states if state in names)
 
 
 def _kept_inputs(placed: PlacedTask) -> int:

@@ -68,6 +68,18 @@ def test_a_plan_that_fits_another_job_too_says_that_some_plan_fits_it(job, size,
         assert fits_somewhere(other, facts)
 
 
+def test_what_needs_least_of_gpus_may_need_more_of_their_host_than_there_is():
+    job = FitRequest(algorithm="grpo", model="qwen2.5-32b", gpu="h200", gpus=8).job()
+    hosts = replace(job.cluster[0], host_memory_bytes=128 * 2**30)  # optimizers alone are 400 GiB
+    facts = load_facts(job)
+    assert lean_plan(job, facts.with_memory(0.55)) is not None
+    small = replace(job, cluster=(hosts,))
+    assert lean_plan(small, facts.with_memory(0.55)) is None
+    plan = lean_plan(small, facts)
+    assert simulate(plan, facts).feasible
+    assert not plan.tasks["actor.update"].offload
+
+
 def longest_asked_each_time(asked, most):
     """Return the longest responses by asking for all plans at each step, from 1,024 tokens, which fit."""
     job = asked.job()
