@@ -59,6 +59,22 @@ def gpus_of(text: str, *, alone: bool = False) -> GivenGpus:
     return GivenGpus(number, int(each) if nodes else None, device)
 
 
+def gpus_with_type(gpus: str, gpu: str | None, *, alone: bool = False) -> GivenGpus:
+    """Return the GPUs of `--gpus`, whose type may stand in `--gpu`.
+
+    Args:
+        alone: Whether a number without any type is allowed.
+
+    Raises:
+        FileError: They name no GPUs, or two types.
+    """
+    given = gpus_of(gpus, alone=alone or gpu is not None)
+    if given.device and gpu:
+        problem = "names a type beside that of --gpus"
+        raise FileError("--gpu", problem, value=gpu, allowed="one of them")
+    return given._replace(device=given.device or gpu or "")
+
+
 def tokens_of(text: str) -> float:
     """Return the tokens of a text such as `8192`, `8k` (8,192) or `1.5k` (1,536).
 

@@ -9,7 +9,7 @@ import typer
 
 from rlplan.collecting import resting_collector
 from rlplan.planner.configs.frameworks import steps_in_words
-from rlplan_cli.amounts import gpus_of, whole_tokens_of
+from rlplan_cli.amounts import gpus_with_type, whole_tokens_of
 from rlplan_cli.terminal import JsonOption, WhyOption, echo_json, print_table, say, say_assumed
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     gpus: Annotated[
         str, typer.Option(help="How many of which, such as 8xh100, 2x8xh100 or h100:16.")
     ],
+    gpu: Annotated[
+        str | None, typer.Option(help="Their type, where --gpus has none: --gpus 8 --gpu h100.")
+    ] = None,
     algorithm: Annotated[str, typer.Option(help="RL algorithm, such as grpo or ppo.")] = "grpo",
     framework: Annotated[
         str | None,
@@ -71,7 +74,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.planner.answers.fitting import FitRequest, fit
     from rlplan.planner.requests.starter import StarterWork
 
-    given = gpus_of(gpus)
+    given = gpus_with_type(gpus, gpu)
     asked = FitRequest(
         algorithm=algorithm,
         model=model,

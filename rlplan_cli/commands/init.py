@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlplan_cli.amounts import GPUS_ALLOWED, gpus_of
+from rlplan_cli.amounts import GPUS_ALLOWED, gpus_with_type
 from rlplan_cli.commands.fit import (
     BatchOption,
     PromptTokensOption,
@@ -79,10 +79,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         problem = "is for an actor that learns from prompts"
         raise FileError("--held-out", problem, allowed="together with --prompts")
     measured = None if prompts is None else _measured(prompts, held_out, model, path.parent)
-    given = gpus_of(gpus, alone=True)
-    if given.device and gpu:
-        problem = "names a type beside that of --gpus"
-        raise FileError("--gpu", problem, value=gpu, allowed="one of them")
+    given = gpus_with_type(gpus, gpu, alone=True)
     work = StarterWork(
         framework=framework,
         prompts=batch,
@@ -91,7 +88,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         response_tokens=response,
         gpus_per_node=given.per_node,
     )
-    device = given.device or gpu or "cpu"
+    device = given.device or "cpu"
     job = starter_job(algorithm, model, device, given.number, path.parent, measured, work)
     write_text(path, starter_text(job))
     if as_json:

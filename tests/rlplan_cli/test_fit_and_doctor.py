@@ -58,6 +58,14 @@ def test_gpus_that_are_none_are_refused_in_one_line(rlplan, gpus):
     assert "h100" in answer.err
 
 
+def test_the_type_of_gpus_may_be_said_apart_as_other_commands_take_it(rlplan):
+    apart = rlplan(*FIT, "--gpus", "2", "--gpu", "cpu")
+    assert (apart.code, apart.out) == (0, rlplan(*FIT, "--gpus", "2xcpu").out)
+    twice = rlplan(*FIT, "--gpus", "2xcpu", "--gpu", "h100")
+    assert (twice.code, len(twice.lines)) == (2, 1)
+    assert "--gpu: names a type beside that of --gpus; found 'h100'" in twice.err
+
+
 def test_doctor_shows_versions_devices_and_what_to_do(rlplan):
     answer = rlplan("doctor")
     assert answer.code == 0
