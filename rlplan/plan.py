@@ -28,7 +28,9 @@ BUCKET_BYTES = 64 * MIB
 # A plan's file that gives these fields of all tasks leaves nothing to choose: other fields take their defaults.
 WHOLE_LAYOUT = ("pool", "tp", "pp", "dp", "engine")
 
-Recompute = Literal["none", "selective", "alternate", "full", "full-offload", "experts"]
+Recompute = Literal[
+    "none", "attention", "selective", "alternate", "full", "full-offload", "experts"
+]
 Mode = Literal["sync", "streaming", "one-step-off", "async"]
 InFlight = Literal["drain", "keep", "recompute"]
 
@@ -140,7 +142,8 @@ class TaskPlan:
             are packed up to it. None counts sequences: `micro_batch`.
         chunks: Chunks of layers of each pipeline stage, which interleave its schedule (train).
         recompute: What the backward pass recomputes (train); `alternate`: every other layer; `full-offload`: all layers,
-            with their inputs kept in host memory; `experts`: as `selective`, and the layers' experts.
+            with their inputs kept in host memory; `experts`: as `selective`, and the layers' experts; `attention`: the core of
+            attention alone, by whichever kernel.
         zero: ZeRO stage over the data-parallel ranks (train; 3 is fully sharded).
         shard_ranks: Ranks of each group that shards states among itself, where groups hold copies
             (hybrid sharding); None is all dp * cp.

@@ -504,7 +504,7 @@ class EngineSheet:
         tp_leaves_nodes: Whether tensor parallelism may span nodes.
         zero_stages: ZeRO stages that it offers.
         recompute_modes: Recomputation modes that it offers.
-        repeats_experts: Whether it offers `experts` besides, which searches do not try.
+        recompute_besides: Modes that it offers besides, which searches do not try.
         dispatcher: How tokens reach experts on other ranks where a job does not say it (`rlplan/dispatchers/`).
         exchange_overlap_fraction: Share of exchanges between experts that hides behind computing where a job says that
             they overlap; None where nobody knows.
@@ -592,9 +592,10 @@ class EngineSheet:
     tp_leaves_nodes: bool = False
     zero_stages: tuple[Literal[0, 1, 2, 3], ...] = (0,)
     recompute_modes: tuple[
-        Literal["none", "selective", "alternate", "full", "full-offload", "experts"], ...
+        Literal["none", "attention", "selective", "alternate", "full", "full-offload", "experts"],
+        ...,
     ] = ("none",)
-    repeats_experts: bool = False
+    recompute_besides: tuple[Literal["attention", "selective", "experts"], ...] = ()
     dispatcher: DispatcherName = DEFAULT_DISPATCHER
     exchange_overlap_fraction: Share | None = None
     exchange_messages: NonNegative = 0.0

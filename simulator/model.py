@@ -367,10 +367,13 @@ def recomputed_operators(forward: Operators, recompute: str, *, fused_attention:
     every other layer. `selective` repeats what is cheap to compute and big to keep: memory-bound operators, except
     those that bring tokens to experts, whose inputs are kept; and the attention core, unless a fused kernel
     recomputes it anyway (Korthikanti et al. 2022, section 5). `experts` repeats that, and all of a layer's experts
-    from their router on.
+    from their router on. `attention` repeats the attention core, by a fused kernel too (Megatron-Core,
+    transformer/attention.py, checkpoint_core_attention).
     """
     if recompute == "none":
         return ()
+    if recompute == "attention":
+        return tuple(each for each in forward if isinstance(each, Attention))
     if recompute in ("full", "full-offload", "alternate"):
         return forward
     if recompute == "experts":
@@ -614,7 +617,7 @@ def layer_activation_bytes(model: ModelArchitecture, batch: KeptBatch, recompute
     `none` keeps the inputs of both norms, of all matrix products, of attention and of the MLP's
     activation; `selective` makes the outputs of norms and activation (and unfused scores) again,
     `full` everything but the layer's input, which `full-offload` keeps in host memory; `experts` is as
-    `selective`, and keeps of experts but their input.
+    `selective`, and keeps of experts but their input. `attention` makes unfused scores again, and nothing else.
     """
     if recompute == OFFLOADED:
         return 0
@@ -623,6 +626,9 @@ def layer_activation_bytes(model: ModelArchitecture, batch: KeptBatch, recompute
     row = _row_bytes(model, batch)
     if recompute == "full":
         return round(_between_layers(model, batch))
+    if recompute == "attention":
+        # A checkpoint around the core keeps what a fused kernel does: its inputs and what it gives.
+        return layer_activation_bytes(model, batch._replace(fused_attention=True), "none")
     keeps_products = recompute == "none"
     parts = _part_bytes(model, batch, keeps_products=keeps_products)
     if recompute == "experts" and model.feed_forward_part == "experts":

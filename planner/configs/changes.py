@@ -248,7 +248,7 @@ def _of_generation(plan: Plan) -> Iterator[Changes]:
 def _of_training(plan: Plan) -> Iterator[Changes]:
     """Yield changes of one setting of the actor's training."""
     update, passes = plan.tasks[UPDATE], _passes(plan, "actor")
-    others = ("full",) if update.recompute == "none" else ("none", "selective")
+    others = ("full",) if update.recompute in ("none", "attention") else ("none", "selective")
     for kind in others:
         if kind in load_engine(update.engine).recompute_modes:
             yield {UPDATE: {"recompute": kind}}
@@ -329,7 +329,7 @@ def _each_and_all(levers: Iterable[Lever]) -> Iterator[Lever]:
 
 def _recomputed(name: str, plan: Plan) -> Iterator[Changes]:
     layout = plan.tasks[name]
-    if layout.recompute in ("none", "selective"):
+    if layout.recompute in ("none", "attention", "selective"):
         stronger = ("selective", "full")[layout.recompute == "selective" :]
         modes = load_engine(layout.engine).recompute_modes
         yield from ({name: {"recompute": kind}} for kind in stronger if kind in modes)
@@ -513,6 +513,7 @@ def _of_recomputation(value: object, own: RoleSettings) -> Found:
     trainer, known = settings.sheet.trainers[own.trainer], settings.sheet.settings
     if trainer.recompute and value not in trainer.recompute:
         return None
+    value = "selective" if value == "attention" else value
     recomputes, finely = value != "none", "granularity" in own.names
     if "checkpoints" in own.names:
         said: list[Assignment] = [(own.key_of("checkpoints"), recomputes)]

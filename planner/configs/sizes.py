@@ -50,7 +50,9 @@ ON_HOST: Final = {"host_optimizer": "cpu_optimizer", "host_states": "cpu_offload
 ALL_ON_HOST: Final[dict[str, Any]] = {"host_optimizer": 1.0, "host_states": True}
 # Modules of Megatron-Core that are computed again and that forecasts count (`recompute_modules`), with words for none.
 EXPERTS_AGAIN: Final = "moe"
-COUNTED_MODULES: Final = frozenset({EXPERTS_AGAIN, "core_attn", "None", "null", ""})
+# What Megatron repeats where no modules are named, and how files say that none are.
+CORE_OF_ATTENTION: Final = frozenset({"core_attn", "None", "null", ""})
+COUNTED_MODULES: Final = CORE_OF_ATTENTION | {EXPERTS_AGAIN}
 OTHER_MODULES: Final = "modules computed again that are neither experts nor the core of attention"
 UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 
@@ -192,14 +194,17 @@ def trainer_options(own: RoleSettings, logits: str | None = None) -> TrainerOpti
 def recomputed_parts(own: RoleSettings) -> Recompute:
     """Return what a trainer computes again that repeats parts of its layers: experts too, where its modules name them.
 
-    Other modules than experts and the core of attention are said not to be counted.
+    The core of attention alone where they name nothing else (Megatron-Core, transformer/transformer_config.py,
+    recompute_modules). Other modules than it and experts are said not to be counted one by one.
     """
     modules = own.value("modules")
     words = re.split(r"[\s,]+", modules.strip("[] ")) if isinstance(modules, str) else modules
     named = [str(each) for each in (words if isinstance(words, list | tuple) else [words])]
     if any(each not in COUNTED_MODULES for each in named):
         own.settings.left_out[own.key_of("modules")] = OTHER_MODULES
-    return "experts" if EXPERTS_AGAIN in named else "selective"
+    if EXPERTS_AGAIN in named:
+        return "experts"
+    return "attention" if CORE_OF_ATTENTION.issuperset(named) else "selective"
 
 
 def _stepped_on_host(own: RoleSettings) -> float:

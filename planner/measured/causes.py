@@ -124,6 +124,8 @@ def held_weight_sync(stage: StageCheck, subject: Subject) -> str | None:
     seconds = sum(each.seconds for each in subject.forecast.costs if each.name == TRANSITION)
     if seconds < TOLD_FRACTION * stage.measured_seconds:
         return None
+    if stage.measured_seconds - stage.forecast_seconds > MOST_COPY_TIMES * seconds:
+        return None  # however slow its copies are, it is something else
     return f"weight sync: this timer holds it, {show_seconds(seconds)} by forecast"
 
 

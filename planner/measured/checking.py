@@ -249,13 +249,16 @@ def site_spread(stage: str) -> float:
 def _common(ratios: Mapping[str, float], spreads: Mapping[str, float]) -> float:
     """Return by how much a site is slower than its sheets, as a logarithm, drawn to 0 as few stages tell it.
 
-    The median of its stages, weighted against the spread of sites that were not calibrated.
+    The median of its stages, weighted against the spread of sites that were not calibrated, and within what sites
+    differ by: where the others take many times their forecast they are slow, and no site makes the rest fast.
     """
     if not ratios:
         return 0.0
-    of_sites = load_spreads().uncalibrated_step.value ** 2
+    spread = load_spreads().uncalibrated_step.value
+    of_sites = spread**2
     of_stages = sum(spreads[name] ** 2 for name in ratios) / len(ratios) ** 2
-    return median(ratios.values()) * of_sites / (of_sites + of_stages)
+    common = median(ratios.values()) * of_sites / (of_sites + of_stages)
+    return max(-NORMAL_STDS * spread, min(NORMAL_STDS * spread, common))
 
 
 def _spread(name: str, tasks: Sequence[str], subject: Subject) -> float:

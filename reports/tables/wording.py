@@ -24,9 +24,12 @@ _SAME_LENGTH_FRACTION = 0.05
 
 _RECOMPUTE = {
     "none": "all activations kept",
-    "selective": "attention recomputed",
+    "attention": "attention recomputed",
+    "selective": "norms, activations and attention recomputed",
     "alternate": "every other layer recomputed",
+    "experts": "norms, activations and experts recomputed",
     "full": "all activations recomputed",
+    "full-offload": "all activations recomputed, from inputs in host memory",
 }
 
 

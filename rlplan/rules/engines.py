@@ -2,7 +2,6 @@
 
 from rlplan.dataflow import Task
 from rlplan.errors import nearest_name
-from rlplan.plan import Recompute
 from rlplan.rules.layouts import FULLY_SHARDED, cut_heads, divides_heads
 from rlplan.rules.rule import ModelContext, Problem, listed, rule
 from rlplan.sheets import EngineSheet
@@ -127,8 +126,7 @@ def recomputation_is_offered(given: ModelContext) -> Problem | None:
     recompute, engine = given.recompute, given.engine
     if recompute is None or engine is None or not given.task.trains:
         return None
-    besides: tuple[Recompute, ...] = ("experts",) if engine.repeats_experts else ()
-    offered = tuple(dict.fromkeys((*engine.recompute_modes, *besides)))
+    offered = tuple(dict.fromkeys((*engine.recompute_modes, *engine.recompute_besides)))
     if recompute in offered:
         return None
     words = f"engine {engine.name} does not offer it"

@@ -10,7 +10,6 @@ from rlplan.errors import MissingFactError
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.job import USUAL_TRAINER, WHOLE_STEP, Captured
 from rlplan.models import (
-    FP32_BYTES,
     GROUPED_ATTENTION,
     NO_PART,
     PRECISIONS,
@@ -39,6 +38,7 @@ from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import USUAL_KERNELS, BiasBytes, EngineSheet, ExpertLoop, KernelRates
+from rlplan.simulator.costs.scans import scan_seconds
 from rlplan.simulator.model import (
     ADAPTER_IN,
     BACKWARD_BYTES_RATIO,
@@ -75,9 +75,6 @@ DISPATCH_SPREAD = 0.2
 # passes that were launched more slowly than computed, 18 on a virtual machine with an H200 (gpu_layers_h200.csv) and two of
 # 64 H100 in pods (megatron_moe_efa_training.csv), eleven lie within this of their forecast; eight took 2 to 5.7 times it, and one less than half.
 HOST_SPREAD = 0.5
-
-# Tokens that scans take at a time: what kernels of gated delta networks (flash-linear-attention) are built for.
-SCAN_CHUNK_TOKENS = 64
 
 
 def fused_attention_seconds(
@@ -144,35 +141,6 @@ def launch_seconds(
             odd = matrices % SOFTMAX_MATRICES
             seconds += rates.softmax_fallback_seconds * host_factor if odd else 0.0
     return seconds
-
-
-def scan_seconds(
-    device: DeviceFacts, operator: Scan, precision: Precision, backward: bool
-) -> Estimate:
-    """Return the seconds of a scan: a step reads and writes its states, a pass goes chunk by chunk.
-
-    Within a chunk the pass is a small attention, and chunks hand states on (Dao and Gu 2024, arXiv:2405.21060,
-    section 6): products of queries with keys, of these with values, of states with queries, and of keys with values.
-    The delta rule needs keys with keys, and what solves for them with keys and values (Yang et al. 2024,
-    arXiv:2412.06464, section 3.3). The backward pass has two products for each, and reads and writes the states again.
-    """
-    keys, values, chunk = operator.key_dim, operator.value_dim, SCAN_CHUNK_TOKENS
-    heads = operator.sequences * operator.heads
-    state_bytes = 2 * heads * keys * values * FP32_BYTES
-    if operator.query_tokens == 1:
-        return device.memory_bound(state_bytes)
-    chunk = min(chunk, operator.query_tokens)
-    rows = heads * operator.query_tokens
-    products = device.gemm(rows, keys, chunk, precision) + device.gemm(
-        rows, chunk, values, precision
-    )
-    products = products + device.gemm(rows, keys, values, precision) * 2
-    if operator.delta:
-        products = products + device.gemm(rows, keys, chunk, precision)
-        products = products + device.gemm(rows, chunk, keys + values, precision)
-    chunks = -(-operator.query_tokens // chunk)
-    moved = device.memory_bound(chunks * state_bytes)
-    return (products + moved) * 2 if backward else products + moved
 
 
 Part = Literal["layer", "embedding", "head", "sampling head"]

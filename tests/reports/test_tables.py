@@ -159,7 +159,7 @@ def test_infeasible_placements_and_counts_are_listed():
         (
             TaskPlan(pool="p", tp=8, pp=2, dp=2, micro_batch=4, recompute="selective", zero=1,
                      offload=True), "train",
-            "TP 8 \N{MULTIPLICATION SIGN} PP 2 \N{MULTIPLICATION SIGN} DP 2, micro-batches of 4, attention recomputed, ZeRO stage 1, optimizer states in host memory between uses",
+            "TP 8 \N{MULTIPLICATION SIGN} PP 2 \N{MULTIPLICATION SIGN} DP 2, micro-batches of 4, norms, activations and attention recomputed, ZeRO stage 1, optimizer states in host memory between uses",
         ),
         (
             TaskPlan(pool="p", dp=4, offload=True), "infer",

@@ -232,7 +232,7 @@ WRONG = {
     "tasks.reward.compute_reward.zero: engine megatron-core does not offer it; found 1; "
     "allowed: 0": lambda p: with_task(p, "reward.compute_reward", zero=1),
     "tasks.actor.update.recompute: engine megatron-core does not offer it; found 'alternate'; "
-    "allowed: none, selective, full, experts": (
+    "allowed: none, full, attention, selective, experts": (
         lambda p: with_task(p, "actor.update", recompute="alternate")
     ),
     "tasks.actor.update.recompute: engine torch-tp-dp does not offer it; found 'full'; "

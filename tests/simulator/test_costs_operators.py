@@ -178,6 +178,9 @@ def test_selective_recomputation_repeats_no_matrix_product():
     assert {type(each) for each in again} == {Elementwise}
     unfused = recomputed_operators(forward, "selective", fused_attention=False)
     assert {type(each) for each in unfused} == {Elementwise, Attention}
+    for fused in (True, False):
+        core = recomputed_operators(forward, "attention", fused_attention=fused)
+        assert [type(each) for each in core] == [Attention]
     assert recomputed_operators(forward, "full", fused_attention=True) == forward
     assert recomputed_operators(forward, "none", fused_attention=True) == ()
 

@@ -107,6 +107,17 @@ def test_a_gpt_layer_keeps_what_korthikanti_counts_less_dropout():
     assert kept == s * b * h * 32 + 2 * a * s * s * b
 
 
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_core_of_attention_computed_again_keeps_all_but_scores(fused):
+    """Korthikanti et al. 2022, section 5: the term of 5 a s / h goes; a kernel's statistics stay, 4 bytes a head."""
+    s, b, h, a = 2048, 2, 4096, 32
+    held = KeptBatch(Shard(), b, s, fused_attention=fused)
+    again = layer_activation_bytes(GPT, held, "attention")
+    assert again == s * b * h * 32 + 4 * a * s * b
+    kept = layer_activation_bytes(GPT, held, "none")
+    assert kept - again == (0 if fused else 2 * a * s * s * b - 4 * a * s * b)
+
+
 def test_tensor_and_sequence_parallelism_divide_as_korthikanti_has_it():
     """Equations 2 and 4: s b h (10 + 24 / t), and everything over t with sequence parallelism."""
     s, b, h, t = 2048, 2, 4096, 8
@@ -175,7 +186,7 @@ def test_more_recomputation_never_keeps_more_activations(chosen):
         memory_of("actor.update", replace(chosen, recompute=mode), job_of()).transient[
             "activations"
         ]
-        for mode in ("none", "selective", "full")
+        for mode in ("none", "attention", "selective", "full")
     ]
     assert kept == sorted(kept, reverse=True)
 

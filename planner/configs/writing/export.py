@@ -240,18 +240,20 @@ class Export:
         """Write what parts of layers, or whole ones, backward passes compute again.
 
         Raises:
-            FileError: Experts too, which the framework has no key for.
+            FileError: Parts of layers that the framework has no key for.
         """
-        if recompute != "experts":
-            self.put_size(role, "granularity", recompute)
-            return
-        if self.sheet.trainers[self.trainer].written_modules is None:
+        trainer = self.sheet.trainers[self.trainer]
+        # Megatron's modules name no activation but that of experts: they are not all that is cheap to repeat.
+        names_parts = "modules" in trainer.sizes
+        unknown = recompute == "experts" and trainer.written_modules is None
+        if unknown or (recompute == "selective" and names_parts):
             where = f"tasks.{role}.update.recompute"
-            raise self.refused(
-                where, "repeats experts alone", "none, selective, full", value=recompute
-            )
-        self.put_size(role, "granularity", "selective")
-        self.put_size(role, "modules", self.sheet.trainers[self.trainer].written_modules)
+            problem = "repeats what no module of it stands for"
+            raise self.refused(where, problem, "none, attention, full", value=recompute)
+        of_parts = recompute in ("attention", "experts")
+        self.put_size(role, "granularity", "selective" if of_parts else recompute)
+        if recompute == "experts":
+            self.put_size(role, "modules", trainer.written_modules)
 
     def put_cut(self, role: Role) -> None:
         """Write how a role's model is cut."""

@@ -367,7 +367,7 @@ def _recompute(own: RoleSettings) -> Recompute:
         return "none"
     granularity = own.value("granularity") if "granularity" in own.names else "full"
     if granularity in {"selective", "memory_budget"}:
-        return "selective"
+        return "attention" if own.trainer == "megatron" else "selective"
     return "none" if granularity in {None, "none"} else "full"
 
 

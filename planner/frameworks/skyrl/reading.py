@@ -234,7 +234,7 @@ def _recompute(settings: Settings, own: RoleSettings) -> Recompute:
     granularity = own.value("granularity")
     if granularity not in {None, "full", "selective"}:
         raise settings.refused_key(own.key_of("granularity"), "is not known", "full, selective")
-    return "selective" if granularity == "selective" else "none" if granularity is None else "full"
+    return "attention" if granularity == "selective" else "none" if granularity is None else "full"
 
 
 def _options(settings: Settings, role: Role) -> TrainerOptions:

@@ -371,8 +371,9 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
         granularity = own.value("granularity")
         full = "full" in granularity if isinstance(granularity, list | str) else False
         sharded = own.on("distributed")
-        parts = recomputed_parts(own) if granularity else "none"
-        recompute: Recompute = "full" if full else parts
+        # Megatron-Lite's key names parts itself.
+        parts = recomputed_parts(own) if trainer == "megatron" else "selective"
+        recompute: Recompute = "full" if full else parts if granularity else "none"
         return replace(sizes, recompute=recompute, zero_stage=None if sharded else 0)
     checkpoints = settings.on("critic_checkpoints" if role == "critic" else "checkpoints")
     return replace(sizes, recompute="full" if checkpoints else "none")

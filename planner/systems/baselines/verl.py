@@ -75,7 +75,7 @@ def _offer(
             layout = replace(train, offload=offload and task.role not in trained)
             yield from micro_batches(job, task, layout, MOST_MICRO_BATCH)
         else:
-            for recompute in ("full", "selective", "none"):
+            for recompute in ("full", "none"):
                 layout = replace(
                     train, offload=offload, recompute=recompute, zero=1 if dp > 1 else 0
                 )

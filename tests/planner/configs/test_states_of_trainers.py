@@ -149,7 +149,7 @@ SELECTIVE = f"+{CONFIG}.recompute_granularity=selective"
 
 @pytest.mark.parametrize(
     ("modules", "recompute"),
-    [((), "selective"), ("[core_attn]", "selective"), ("[moe,layernorm]", "experts"), ("[moe_act]", "selective")],
+    [((), "attention"), ("[core_attn]", "attention"), ("[moe,layernorm]", "experts")],
 )  # fmt: skip
 def test_experts_are_computed_again_where_megatrons_modules_name_them(modules, recompute, tmp_path):
     more = (f"+{CONFIG}.recompute_modules={modules}",) if modules else ()

@@ -597,6 +597,18 @@ def test_published_steps_are_normal_and_a_stage_of_theirs_that_takes_much_longer
         assert name in odd(slowed)
 
 
+@pytest.mark.parametrize("times", [0.01, 0.1, 10, 100])
+def test_a_stage_that_takes_what_is_forecast_is_normal_however_far_off_the_others_are(times):
+    measured = {
+        "generation": (1.0, 1.0),
+        "old_log_prob": (times, 1.0),
+        "update_actor": (times, 1.0),
+    }
+    ranges = normal_ranges(measured, {name: site_spread(name) for name in measured})
+    low, high = ranges["generation"]
+    assert low <= 1.0 <= high
+
+
 def test_a_slower_machine_widens_what_is_normal_and_moves_nothing():
     assert with_drift((8.0, 12.0), 1.5) == (8.0, 18.0)
     assert with_drift((8.0, 12.0), 0.5) == (4.0, 12.0)

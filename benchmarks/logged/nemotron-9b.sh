@@ -1,0 +1,24 @@
+python3 -m verl.trainer.main_ppo \
+    model_engine=megatron \
+    algorithm.adv_estimator=grpo \
+    algorithm.use_kl_in_reward=False \
+    data.train_batch_size=32 \
+    data.max_prompt_length=2048 \
+    data.max_response_length=1024 \
+    actor_rollout_ref.model.path=nvidia/NVIDIA-Nemotron-Nano-9B-v2 \
+    actor_rollout_ref.actor.ppo_mini_batch_size=32 \
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 \
+    actor_rollout_ref.actor.use_dynamic_bsz=False \
+    actor_rollout_ref.actor.use_kl_loss=False \
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=8 \
+    actor_rollout_ref.actor.megatron.param_offload=False \
+    actor_rollout_ref.actor.megatron.grad_offload=False \
+    actor_rollout_ref.actor.megatron.optimizer_offload=True \
+    actor_rollout_ref.rollout.name=vllm \
+    actor_rollout_ref.rollout.tensor_model_parallel_size=8 \
+    actor_rollout_ref.rollout.max_num_seqs=512 \
+    actor_rollout_ref.rollout.gpu_memory_utilization=0.40 \
+    actor_rollout_ref.rollout.n=16 \
+    actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4 \
+    trainer.n_gpus_per_node=8 \
+    trainer.nnodes=1
