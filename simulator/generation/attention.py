@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from rlplan.attention_kernels import LatentKernels, SparseKernels
 from rlplan.estimate import Estimate, Source
+from rlplan.files.frozen import FrozenDict
 from rlplan.models import ModelArchitecture
 from rlplan.parts.grouped_attention import q_heads, seen_pairs
 from rlplan.parts.latent_attention import sizes_of
@@ -16,6 +17,7 @@ from rlplan.simulator.costs.pricing import LATENT_ATTENTION, Setting, in_wide_fo
 
 # Those that attend to what an index chose: their own, or that of a layer before.
 INDEXED, HANDED_ON = "sparse-latent-attention", "shared-index-latent-attention"
+NO_SECONDS = FrozenDict[str, float]()
 ALL_TOKENS = 10**12  # more than any sequence has
 
 
@@ -40,7 +42,9 @@ class LatentCosts:
 
     def beside_products(self, kind: ModelArchitecture) -> Estimate:
         """Return seconds of a step beside products, norms and cache, however many tokens it has."""
-        return Estimate(self._latent(kind).layer_seconds, 0.0, Source.FITTED)
+        others = self.steps.beside_seconds.get(self.sheet.architecture, NO_SECONDS)
+        seconds = self._latent(kind).layer_seconds + others.get(kind.attention, 0.0)
+        return Estimate(seconds, 0.0, Source.FITTED)
 
     def beside_reading(
         self, kind: ModelArchitecture, running: int, cached: int, reading_seconds: float

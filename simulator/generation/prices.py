@@ -23,6 +23,7 @@ from rlplan.models import (
     Batch,
     Collective,
     Elementwise,
+    Gemm,
     ModelArchitecture,
     Operators,
     Scan,
@@ -53,6 +54,7 @@ from rlplan.simulator.model import (
     embedding_operators,
     fullest_stage,
     head_operators,
+    is_cast,
     kernels_of,
     kinds_of_stages,
     layer_operators,
@@ -371,6 +373,7 @@ def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
 
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
+NVLINK = "nvlink"  # by which all GPUs of a node reach one another, as engines' own kernels ask for
 NEXT_TO_NO_BYTES = 1.0  # a message so small that its time is the collective's fixed cost
 
 
@@ -556,9 +559,23 @@ class EngineSteps:
 
     def prices(self, operators: Operators, tokens: int) -> list[Estimate]:
         """Return what each operator of a layer takes but for those of attention, with what quantises their inputs."""
-        if self.engine.steps.cast_bytes and quantises_inputs(self.setting.precision):
-            operators = with_input_casts(operators, tokens, self.engine.steps.cast_bytes)
-        return self._prices(operators, self.setting)
+        costs, narrow = self.engine.steps, quantises_inputs(self.setting.precision)
+        if not narrow:
+            return self._prices(operators, self.setting)
+        if costs.cast_bytes:
+            operators = with_input_casts(operators, tokens, costs.cast_bytes)
+        architecture = self.setting.device.sheet.architecture
+        times = 1.0
+        if self.model.family in costs.triton_experts_of:
+            times = costs.narrow_expert_times.get(architecture, 1.0)
+        found = self._prices(operators, self.setting, expert_times=times)
+        packed = costs.cast_seconds.get(architecture)
+        if packed:
+            casts = sum(
+                isinstance(each, Gemm) and each.count == 1 and is_cast(each) for each in operators
+            )
+            found.append(Estimate(casts * packed, 0.0, Source.FITTED))
+        return found
 
     @remembered
     def embedding(self, tokens: int) -> Estimate:
@@ -631,34 +648,35 @@ class EngineSteps:
         Args:
             prompts: Whether any of the tokens are a prompt's.
         """
-        apart = self.engine.steps.prompt_launch_seconds
-        if prompts and apart:
-            return self.launches(apart)
+        if prompts and self.engine.steps.prompt_launch_seconds:
+            return self.launches(prompts=True)
         captured = self.engine.steps.captured_tokens
         if self.engine.launches_hidden and (not captured or tokens <= captured):
             return 0.0
         return self.launches()
 
     @remembered
-    def launches(self, experts_seconds: float = 0.0) -> float:
+    def launches(self, *, prompts: bool = False) -> float:
         """Return what the host takes to launch all layers' kernels, where that does not hide: a step takes at least as long.
 
         Args:
-            experts_seconds: Of a layer with experts; 0 is the engine's.
+            prompts: Whether the step has any, and graphs hold none.
         """
         skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
         return layer_kinds(self.model).total(
-            lambda kind: self._layer_launch(kind, experts_seconds) + ALL_REDUCES * skew
+            lambda kind: self._layer_launch(kind, prompts=prompts) + ALL_REDUCES * skew
         )
 
-    def _layer_launch(self, kind: ModelArchitecture, experts_seconds: float) -> float:
-        sheet = self.setting.device.sheet
+    def _layer_launch(self, kind: ModelArchitecture, *, prompts: bool) -> float:
+        sheet, costs = self.setting.device.sheet, self.engine.steps
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
-            told = experts_seconds if experts and experts_seconds else told
-            beside = 2 * self.engine.steps.norm_launch_seconds if kind.qk_norm else 0.0
+            told = costs.prompt_launch_seconds if experts and prompts else told
+            beside = 2 * costs.norm_launch_seconds if kind.qk_norm else 0.0
             if self.setting.adapter is not None:
-                beside += self.engine.steps.adapter_launch_seconds
+                beside += costs.adapter_launch_seconds
+            if prompts:
+                beside += costs.prompt_mixer_seconds.get(kind.attention, 0.0)
             return (told + beside) * sheet.host_times
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)
@@ -693,14 +711,22 @@ class EngineSteps:
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
         return total(self._prices(operators, setting or self.setting))
 
-    def _prices(self, operators: Operators, setting: Setting) -> list[Estimate]:
-        """Return what each operator takes but for those of attention."""
+    def _prices(
+        self, operators: Operators, setting: Setting, expert_times: float = 1.0
+    ) -> list[Estimate]:
+        """Return what each operator takes but for those of attention.
+
+        Args:
+            expert_times: Times as long as the products of experts take.
+        """
         found: list[Estimate] = []
         for each in operators:
             if isinstance(each, Collective):
                 found.append(self._exchange(each))
             elif not isinstance(each, Attention | Scan):
-                found.append(operator_seconds(setting, each))
+                seconds = operator_seconds(setting, each)
+                experts = isinstance(each, Gemm) and each.count > 1
+                found.append(seconds * expert_times if experts else seconds)
         return found
 
     @cached_property
@@ -722,9 +748,33 @@ class EngineSteps:
         if not own or not (reduces or operator.group == "ep") or not inside or gathers:
             return whole
         ranks = shard.tp if reduces else shard.ep
+        if reduces and whole.source > Source.MEASURED:
+            known = self._own_reduce(operator.num_bytes, whole)
+            if known is not None:
+                return known
         least = self.setting.collective(operator.kind, NEXT_TO_NO_BYTES, ranks, 1)
         moving = max(0.0, whole.seconds - least.seconds)
         return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
+
+    def _own_reduce(self, num_bytes: float, whole: Estimate) -> Estimate | None:
+        """Return what the engine's own all-reduce takes among linked ranks, where it was measured; larger tensors as the links' rate adds.
+
+        Args:
+            num_bytes: Of the tensor.
+            whole: What the library's takes.
+        """
+        sheet, ranks = self.setting.device.sheet, self.setting.shard.tp
+        named = (self.model.family, sheet.architecture, ranks, num_bytes)
+        table = self.engine.steps.own_all_reduces(*named)
+        if table is None or sheet.intra_node != NVLINK:
+            return None
+        most = table.most_bytes(ranks)
+        seconds = table.seconds_of(ranks, num_bytes, sheet.intra_node_bytes_per_second)
+        seconds *= self.setting.device.link_factor("intra-node")
+        if num_bytes > most:
+            largest = self.setting.collective("all_reduce", most, ranks, 1)
+            seconds += max(0.0, whole.seconds - largest.seconds)
+        return Estimate(seconds, whole.spread_seconds, Source.FITTED)
 
 
 def _merged(
