@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import NamedTuple
 
-from rlplan.dispatchers import dispatcher_over
 from rlplan.estimate import Estimate, Source, total
 from rlplan.job import Speculation
 from rlplan.layout import ModelCut
@@ -37,7 +36,6 @@ from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
     Setting,
-    exchange_seconds,
     in_fewest_stages,
     in_wide_format,
     operator_seconds,
@@ -47,6 +45,7 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.costs.towers import seconds_per_prompt_token
 from rlplan.simulator.generation.attention import LatentCosts, of_prompts
+from rlplan.simulator.generation.exchanges import exchanged
 from rlplan.simulator.generation.nodes import NODES, corners, nodes, stretches
 from rlplan.simulator.generation.replica import run_seconds
 from rlplan.simulator.model import (
@@ -373,8 +372,6 @@ def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
 
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
-NVLINK = "nvlink"  # by which all GPUs of a node reach one another, as engines' own kernels ask for
-NEXT_TO_NO_BYTES = 1.0  # a message so small that its time is the collective's fixed cost
 
 
 class SteppedInterval(NamedTuple):
@@ -722,59 +719,12 @@ class EngineSteps:
         found: list[Estimate] = []
         for each in operators:
             if isinstance(each, Collective):
-                found.append(self._exchange(each))
+                found.append(exchanged(self.engine.steps, self.model.family, self.setting, each))
             elif not isinstance(each, Attention | Scan):
                 seconds = operator_seconds(setting, each)
                 experts = isinstance(each, Gemm) and each.count > 1
                 found.append(seconds * expert_times if experts else seconds)
         return found
-
-    @cached_property
-    def _gathers_tokens(self) -> bool:
-        """Tell whether all ranks gather all tokens for their experts, and add up, by the library's collectives."""
-        return dispatcher_over(self.setting.dispatcher, self.setting.site.network).copies == "all"
-
-    def _exchange(self, operator: Collective) -> Estimate:
-        """Price a collective; the engine's own kernel replaces its fixed time inside a node, but of tokens that all gather."""
-        whole = exchange_seconds(self.setting, operator)
-        own = self.engine.steps.all_reduce_seconds
-        site, shard = self.setting.site, self.setting.shard
-        reduces = operator.kind == "all_reduce" and operator.group == "tp"
-        ranks = shard.tp if reduces else max(shard.tp, shard.ep)
-        # A kernel that maps the others' memory needs one host, wherever else the fast link leads.
-        host = self.setting.device.sheet.gpus_per_node or site.gpus_per_node
-        inside = site.ranks_per_node(min(ranks, host), 1) == ranks
-        gathers = operator.group == "ep" and self._gathers_tokens
-        if not own or not (reduces or operator.group == "ep") or not inside or gathers:
-            return whole
-        ranks = shard.tp if reduces else shard.ep
-        if reduces and whole.source > Source.MEASURED:
-            known = self._own_reduce(operator.num_bytes, whole)
-            if known is not None:
-                return known
-        least = self.setting.collective(operator.kind, NEXT_TO_NO_BYTES, ranks, 1)
-        moving = max(0.0, whole.seconds - least.seconds)
-        return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
-
-    def _own_reduce(self, num_bytes: float, whole: Estimate) -> Estimate | None:
-        """Return what the engine's own all-reduce takes among linked ranks, where it was measured; larger tensors as the links' rate adds.
-
-        Args:
-            num_bytes: Of the tensor.
-            whole: What the library's takes.
-        """
-        sheet, ranks = self.setting.device.sheet, self.setting.shard.tp
-        named = (self.model.family, sheet.architecture, ranks, num_bytes)
-        table = self.engine.steps.own_all_reduces(*named)
-        if table is None or sheet.intra_node != NVLINK:
-            return None
-        most = table.most_bytes(ranks)
-        seconds = table.seconds_of(ranks, num_bytes, sheet.intra_node_bytes_per_second)
-        seconds *= self.setting.device.link_factor("intra-node")
-        if num_bytes > most:
-            largest = self.setting.collective("all_reduce", most, ranks, 1)
-            seconds += max(0.0, whole.seconds - largest.seconds)
-        return Estimate(seconds, whole.spread_seconds, Source.FITTED)
 
 
 def _merged(
