@@ -43,6 +43,7 @@ ENGINES = {
     ("vllm", "0.13"): "vllm-0.11-server",
     ("vllm", ""): "vllm-0.15",
     ("sglang", "0.5.3"): "sglang-0.5",
+    ("sglang", "0.5.4"): "sglang-0.5",
     ("sglang", "0.5.5"): "sglang-0.5",
     ("sglang", ""): "sglang-0.5.6",
 }
