@@ -12,6 +12,7 @@ in `profiles/engines/sglang-0.4.yaml`.
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,6 @@ from rlplan.simulator.generation.prices import EngineSteps, ReplicaSetting, engi
 from rlplan.simulator.model import layer_operators
 from rlplan.simulator.placed import Site
 from rlplan.units import seconds_from_ms
-from dataclasses import replace
 
 FAMILIES = ((("h100-80gb-sxm", "h100_sxm"), ("h200", "h200_sxm")), (("b200", "b200_sxm"),))
 ATTENTION = "{}/mla/sglang/0.5.14/generation_mla_perf.parquet"

@@ -17,7 +17,6 @@ from rlplan.models import (
     FP32_BYTES,
     GROUPED_ATTENTION,
     NO_PART,
-    PRECISIONS,
     Attention,
     Batch,
     Collective,
@@ -599,7 +598,7 @@ class EngineSteps:
         if not share:
             return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
         setting, tp, device = self.setting, self.setting.shard.tp, self.setting.device
-        value_bytes = setting.cache_value_bytes or PRECISIONS[setting.precision].weight_bytes
+        value_bytes = setting.cached_value_bytes
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:
@@ -620,7 +619,7 @@ class EngineSteps:
         """Return the most bytes a second of a cache's kernels, and the seconds in a layer of those that quantise one in 8 bits."""
         steps, sheet = self.engine.steps, self.setting.device.sheet
         if kind.attention != GROUPED_ATTENTION:
-            return math.inf, 0.0
+            return self.latent.fastest_cache(kind, value_bytes), 0.0
         if value_bytes != NARROW_BYTES:
             return steps.tiled_cache_rate(sheet, value_bytes), 0.0
         rate = steps.narrow_cache_rate(sheet.architecture, kind.head_dim)

@@ -162,3 +162,18 @@ def test_prompts_of_linear_attention_take_a_host_longer_to_launch():
     steps = steps_of("sglang-0.5", "qwen3-coder-next", tp=2)
     assert steps.floor_seconds(10, prompts=True) == pytest.approx(48 * 9.3e-4 + 36 * 1.6e-3)
     assert steps.floor_seconds(10) == 0
+
+
+@pytest.mark.parametrize(("device", "tp", "longer"), [("h20", 8, True), ("h200", 8, False), ("h200", 1, True)])  # fmt: skip
+def test_latent_attention_reads_its_cache_no_faster_than_blocks_of_64_rows_are_computed(
+    device, tp, longer
+):
+    # 100 sequences of 10,000 tokens, each 576 values of two bytes in 61 layers. H20: 2 x 64 x 1,088 operations a token at 0.67 of
+    # 148e12 a second, 1.4 ns, where 0.34 are read in. H200: 0.21 ns with 16 heads, 0.42 with 128, of 0.28.
+    sheet, rows = load_device(device), -(-(128 // tp) // 64) * 64
+    computed = 2 * rows * 1088 / (0.67 * sheet.peak_flops_per_second["bf16"])
+    read = 1152 / (0.852 * sheet.memory_bytes_per_second)
+    assert (computed > read) is longer
+    steps = steps_of("sglang-0.5", "deepseek-v3", device=device, tp=tp)
+    more, fewer = (steps.decode_attention(100, cached).seconds for cached in (20_000, 10_000))
+    assert more - fewer == pytest.approx(61 * 100 * 10_000 * max(computed, read), rel=0.01)
