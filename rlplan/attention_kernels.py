@@ -4,6 +4,27 @@ from dataclasses import dataclass
 
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive
 
+# Rows of queries that kernels of latent attention compute at a time, heads of one sequence, and the share of the device's peak that they
+# reach where reading is not what decides: FlashMLA's blocks of 64, 660 of 989 TFLOP/s on H800 SXM5 (deepseek-ai/FlashMLA, README).
+LATENT_ROWS, LATENT_PEAK_FRACTION = 64, 0.67
+
+
+def latent_rate(
+    peak_flops_per_second: float, heads: int, read_values: int, kept_values: int, value_bytes: int
+) -> float:
+    """Return the bytes of a latent cache a second that decode attention's products take at most.
+
+    Args:
+        peak_flops_per_second: Of the device, in 16 bits.
+        heads: Of a rank.
+        read_values: Of a token in the cache, of which a score is made.
+        kept_values: Those of them that an answer is made of.
+        value_bytes: Of each.
+    """
+    rows = -(-heads // LATENT_ROWS) * LATENT_ROWS
+    flops = 2 * rows * (read_values + kept_values)
+    return read_values * value_bytes * LATENT_PEAK_FRACTION * peak_flops_per_second / flops
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentKernels:

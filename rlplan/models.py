@@ -281,6 +281,8 @@ class Shard:
         value_bytes: Bytes of one weight or activation.
         popularity_spread: Of experts (`rlplan.parts.experts`); None is that of published traces.
         experts_in_turn: Whether tokens get experts in turn, without a router.
+        sums_experts: Whether ranks that share out experts have the same tokens: each computes what its experts get of them, and
+            the sum over tensor-parallel ranks that ends a layer adds up, without any exchange before it.
     """
 
     tp: int = 1
@@ -292,6 +294,7 @@ class Shard:
     sequence_parallel: bool = False
     popularity_spread: float | None = None
     experts_in_turn: bool = False
+    sums_experts: bool = False
 
     @property
     def expert_width(self) -> int:

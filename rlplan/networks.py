@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import NonNegative, Positive
+from rlplan.files.limits import AtLeastOne, NonNegative, Positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,12 +13,21 @@ class ExchangeRate:
     Attributes:
         efficiency: Share of the cards' rate between two nodes.
         node_slowing: Added to the seconds for each further node, over those between two.
+        most_nodes: Nodes up to which that was found; more are taken to slow no further, and half of what they would
+            if they did is added to what is not known.
         spread: Relative, one sigma.
     """
 
     efficiency: Positive
     node_slowing: NonNegative
+    most_nodes: AtLeastOne
     spread: Positive
+
+    def slowed(self, nodes: int) -> tuple[float, float]:
+        """Return the seconds between so many nodes over those between two, and their spread, one sigma, over the same."""
+        held = min(nodes, self.most_nodes)
+        factor, beyond = 1 + self.node_slowing * (held - 2), self.node_slowing * (nodes - held) / 2
+        return factor, factor * self.spread + beyond
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

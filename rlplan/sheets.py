@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from rlplan.all_reduces import AllReduces
 from rlplan.attention_kernels import AttentionTiles, LatentKernels, PromptAttention, SparseKernels
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DispatcherName
 from rlplan.files.frozen import FrozenDict
@@ -244,12 +245,17 @@ class StepCosts:
         overlap_gpus: Most GPUs of a replica whose steps are prepared so; 0 is any number.
         all_reduce_seconds: Time of a tensor-parallel all-reduce, or of an exchange between experts, of next
             to no bytes by the engine's own kernel; 0 takes the device's collectives as they are.
+        all_reduces: What such all-reduces take by a device's architecture, whatever their bytes; on those not named, and in larger
+            groups, `all_reduce_seconds` and the links' rate.
+        fused_all_reduces: The same of all-reduces that go in one kernel with the norm behind them, up to the bytes that were measured.
+        fuses_all_reduces_of: Families of models whose all-reduces do.
         captured_batches: Sequences of the graphs of steps that only decode, to the next of which a step is filled up; none: to its own.
         captured_tokens: Most tokens of a step for which CUDA graphs were captured; larger ones are launched
             layer by layer. 0 is no limit.
         prompt_launch_seconds: Host time of a layer with experts in a step with prompts, where graphs hold steps that only
             decode: its kernels are launched however few tokens it has; other layers have `layer_launch_seconds`. 0: such steps are
             as others.
+        prompt_mixer_seconds: What a layer takes more in such a step whose attention is of a kind (`rlplan/parts/`); nothing for others.
         sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
@@ -258,6 +264,11 @@ class StepCosts:
         adapter_token_seconds: Device time of a sequence in each layer of a decode step by kernels that compute adapters token by
             token, whatever their rank; 0 where all tokens of an adapter are computed together.
         cast_bytes: Bytes that a kernel of its own moves for each input value of a product with narrow weights; 0 for none.
+        cast_seconds: Device time that a product with narrow weights takes more by a device's architecture, but of experts: scales are packed.
+        narrow_expert_times: Times as long as experts' products with narrow weights take by a device's architecture, where Triton computes them.
+        triton_experts_of: Families of models whose experts it does on such a device; on those that are not named all kernels are alike.
+        beside_seconds: Device time of a layer's kernels beside those that are counted, by a device's architecture and the kind of
+            its attention (`rlplan/parts/`); nothing for those not named.
         latent: What latent attention takes beside its products by a device's architecture; nothing on those not named.
         prompt_attention: How fast attention computes prompts by a device's architecture; as the device's on those not named.
         sparse: What latent attention takes to chosen tokens by a device's architecture; a roofline's seconds on those not named.
@@ -276,15 +287,23 @@ class StepCosts:
     host_overlap: bool = False
     overlap_gpus: NonNegativeInt = 0
     all_reduce_seconds: NonNegative = 0.0
+    all_reduces: FrozenDict[str, AllReduces] = FrozenDict()
+    fused_all_reduces: FrozenDict[str, AllReduces] = FrozenDict()
+    fuses_all_reduces_of: tuple[str, ...] = ()
     captured_batches: tuple[int, ...] = ()
     captured_tokens: NonNegativeInt = 0
     prompt_launch_seconds: NonNegative = 0.0
+    prompt_mixer_seconds: FrozenDict[str, NonNegative] = FrozenDict()
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
     adapter_launch_seconds: NonNegative = 0.0
     norm_launch_seconds: NonNegative = 0.0
     adapter_token_seconds: NonNegative = 0.0
     cast_bytes: NonNegative = 0.0
+    cast_seconds: FrozenDict[str, NonNegative] = FrozenDict()
+    narrow_expert_times: FrozenDict[str, Positive] = FrozenDict()
+    triton_experts_of: tuple[str, ...] = ()
+    beside_seconds: FrozenDict[str, FrozenDict[str, NonNegative]] = FrozenDict()
     latent: FrozenDict[str, LatentKernels] = FrozenDict()
     prompt_attention: FrozenDict[str, PromptAttention] = FrozenDict()
     sparse: FrozenDict[str, SparseKernels] = FrozenDict()
@@ -296,6 +315,16 @@ class StepCosts:
     def filled(self, sequences: int) -> int:
         """Return the sequences for which a step that only decodes computes: those of the next graph that was captured."""
         return next((size for size in self.captured_batches if size >= sequences), sequences)
+
+    def own_all_reduces(
+        self, family: str, architecture: str, ranks: int, num_bytes: float
+    ) -> AllReduces | None:
+        """Return what its own all-reduces of a tensor take in a family of models; None where that was not measured for so many ranks."""
+        table = self.all_reduces.get(architecture)
+        fused = self.fused_all_reduces.get(architecture)
+        if fused is not None and family in self.fuses_all_reduces_of:
+            table = fused if fused.holds(ranks, num_bytes) else table
+        return table if table is not None and ranks <= table.most_ranks else None
 
     def narrow_cache_rate(self, architecture: str, head_size: int) -> float:
         """Return the bytes a second that a cache in 8 bits is read at, at most: of the nearest size of a head."""

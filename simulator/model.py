@@ -327,6 +327,13 @@ def with_casts(forward: Operators, value_bytes: int, *, experts: bool = True) ->
     return tuple(found)
 
 
+def is_cast(product: Gemm) -> bool:
+    """Tell whether a product's input is quantised where its layer's weights are narrow: those of routers and adapters are not."""
+    return product.name not in WIDE_PRODUCTS and not product.name.endswith(
+        (ADAPTER_IN, ADAPTER_OUT)
+    )
+
+
 def with_input_casts(operators: Operators, tokens: int, cast_bytes: float) -> Operators:
     """Return a layer's operators in an engine that generates, each product behind the kernel that quantises its input.
 
@@ -337,8 +344,7 @@ def with_input_casts(operators: Operators, tokens: int, cast_bytes: float) -> Op
     """
     found: list[Operator] = []
     for operator in operators:
-        wide = operator.name in WIDE_PRODUCTS or operator.name.endswith((ADAPTER_IN, ADAPTER_OUT))
-        if isinstance(operator, Gemm) and not wide:
+        if isinstance(operator, Gemm) and is_cast(operator):
             rows = operator.m * operator.count
             if operator.count > 1 and operator.matrices > 1:
                 rows = min(rows, tokens)
@@ -717,7 +723,13 @@ def logits_bytes(
 
 
 def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Shard:
-    """Return how a layout cuts a model."""
+    """Return how a layout cuts a model.
+
+    Engines that generate exchange tokens between experts only where ranks beyond a tensor-parallel group share them out, as under
+    attention by rank: inside it all ranks have them (vLLM, fused_moe/config.py, use_all2all_kernels; SGLang,
+    docs/advanced_features/expert_parallelism.md, moe_a2a_backend none, its default).
+    """
+    width = layout.expert_tp or layout.tp
     return Shard(
         tp=layout.tp,
         cp=layout.cp,
@@ -726,4 +738,5 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
         context_exchange=engine.context_exchange,
         value_bytes=PRECISIONS[WIDE[precision]].weight_bytes,
         sequence_parallel=engine.sequence_parallel,
+        sums_experts=engine.role == "generate" and layout.ep * width <= layout.tp,
     )

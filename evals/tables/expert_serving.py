@@ -42,7 +42,10 @@ ENGINES = {
     ("vllm", "0.12"): "vllm-0.11-server",
     ("vllm", "0.13"): "vllm-0.11-server",
     ("vllm", ""): "vllm-0.15",
-    ("sglang", ""): "sglang-0.5",
+    ("sglang", "0.5.3"): "sglang-0.5",
+    ("sglang", "0.5.4"): "sglang-0.5",
+    ("sglang", "0.5.5"): "sglang-0.5",
+    ("sglang", ""): "sglang-0.5.6",
 }
 # The set of conversations that vLLM's benchmark draws from, prompts up to 1,024 tokens and 2,048 with their response
 # (benchmarks/datasets.py, is_valid_sequence). Its lengths' spread over their mean: an engineering assumption.

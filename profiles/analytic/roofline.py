@@ -239,11 +239,13 @@ class Roofline:
         own = network.within_steps.get(self.sheet.name)
         share = own.efficiency if own is not None else network.exchange_efficiency
         seconds = leaving / (inter_node_bytes_per_second * share)
+        fixed = network.exchange_seconds + network.peer_seconds * (ranks - inside)
         if own is not None:
-            seconds *= 1 + own.node_slowing * (math.ceil(ranks / ranks_per_node) - 2)
-        seconds += network.exchange_seconds + network.peer_seconds * (ranks - inside)
-        if own is not None:
-            return Estimate(seconds, seconds * own.spread, Source.FITTED)
+            nodes = math.ceil(ranks / ranks_per_node)
+            factor, spread = own.slowed(nodes)
+            whole, unsure = seconds * factor + fixed, seconds * spread + fixed * own.spread
+            return Estimate(whole, unsure, Source.FITTED, outside_range=nodes > own.most_nodes)
+        seconds += fixed
         if self.sheet.architecture in network.measured_on:
             return Estimate(seconds, seconds * network.exchange_spread, Source.FITTED)
         spread = max(network.exchange_spread, self.shares.collective_spread.value)

@@ -110,9 +110,11 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     del batch
     details = details_of(model)
     top_k, experts, size = computed_per_token(model), model.num_experts, input_size(model)
-    # Ranks of a tensor-parallel group that cut no expert share out its tokens.
+    # Ranks of a tensor-parallel group that cut no expert share out its tokens, or all have them and compute their experts' part.
     own = -(-tokens * shard.expert_width // shard.tp)
     routed = own * shard.ep  # an expert's tokens come from all ranks of its group
+    if shard.sums_experts:
+        routed = tokens
     told = 0.0 if shard.experts_in_turn else shard.popularity_spread
     spread = POPULARITY_SPREAD if told is None else told
     uneven = busiest_rank(experts, shard.ep, spread)
@@ -122,7 +124,7 @@ def operators(model: ModelArchitecture, shard: Shard, batch: Batch, tokens: int)
     width = -(-model.moe_ffn_size // shard.expert_width)
     sorted_bytes = own * top_k * size * shard.value_bytes
     exchange: Operators = ()
-    if shard.ep > 1:
+    if shard.ep > 1 and not shard.sums_experts:
         arriving = round(sorted_bytes * uneven)
         among = experts if shard.experts_in_turn else 0
         exchange = (

@@ -23,6 +23,7 @@ from rlplan.models import (
 )
 
 NO_DETAILS = AttentionDetails()
+NORMS = 2  # of queries and of keys
 
 # What attends between the projections: of a model, a tensor-parallel size, sequences, query and cached tokens.
 Core = Callable[[ModelArchitecture, int, int, int, int], Operators]
@@ -100,6 +101,10 @@ def operators(
     ]
     if model.qk_norm:
         found.append(Elementwise("qk norm", turned_bytes, kernels=2))
+        if (model.attention_details or NO_DETAILS).wide_norm and shard.tp > 1:
+            # Ranks have parts of the width that a norm is over, and add up their sums of squares, one of queries and one of keys.
+            sums_bytes = NORMS * tokens * FP32_BYTES
+            found.append(Collective("norm statistics", "all_reduce", sums_bytes))
     found.append(Elementwise("rope", turned_bytes))
     if batch.cached_tokens:
         found.append(Elementwise("cache write", 2 * tokens * both_sizes * shard.value_bytes))

@@ -4,18 +4,22 @@ An index chooses what each query of a prompt attends to, so that queries share n
 for blocks of heads together, of which a tensor-parallel rank may have fewer (`SparseKernels`).
 """
 
+import math
 from dataclasses import dataclass, replace
 
-from rlplan.attention_kernels import LatentKernels, SparseKernels
+from rlplan.attention_kernels import LatentKernels, SparseKernels, latent_rate
 from rlplan.estimate import Estimate, Source
+from rlplan.files.frozen import FrozenDict
 from rlplan.models import ModelArchitecture
 from rlplan.parts.grouped_attention import q_heads, seen_pairs
 from rlplan.parts.latent_attention import sizes_of
 from rlplan.sheets import DeviceSheet, StepCosts
 from rlplan.simulator.costs.pricing import LATENT_ATTENTION, Setting, in_wide_format
+from rlplan.simulator.model import NARROW_BYTES
 
 # Those that attend to what an index chose: their own, or that of a layer before.
 INDEXED, HANDED_ON = "sparse-latent-attention", "shared-index-latent-attention"
+NO_SECONDS = FrozenDict[str, float]()
 ALL_TOKENS = 10**12  # more than any sequence has
 
 
@@ -40,7 +44,18 @@ class LatentCosts:
 
     def beside_products(self, kind: ModelArchitecture) -> Estimate:
         """Return seconds of a step beside products, norms and cache, however many tokens it has."""
-        return Estimate(self._latent(kind).layer_seconds, 0.0, Source.FITTED)
+        others = self.steps.beside_seconds.get(self.sheet.architecture, NO_SECONDS)
+        seconds = self._latent(kind).layer_seconds + others.get(kind.attention, 0.0)
+        return Estimate(seconds, 0.0, Source.FITTED)
+
+    def fastest_cache(self, kind: ModelArchitecture, value_bytes: int) -> float:
+        """Return the most bytes a second at which a decode step's products take the cache; no bound for other kinds, and in 8 bits."""
+        peak = self.sheet.peak_flops_per_second.get("bf16")
+        if kind.attention != LATENT_ATTENTION or value_bytes == NARROW_BYTES or peak is None:
+            return math.inf
+        sizes = sizes_of(kind)
+        read = sizes.kv_rank + sizes.rope_dim
+        return latent_rate(peak, q_heads(kind, self.tp), read, sizes.kv_rank, value_bytes)
 
     def beside_reading(
         self, kind: ModelArchitecture, running: int, cached: int, reading_seconds: float

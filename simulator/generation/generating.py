@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate
-from rlplan.models import GROUPED_ATTENTION, PRECISIONS
+from rlplan.models import GROUPED_ATTENTION
 from rlplan.profiles.tables.remembered import LeastRecentlyUsed, kept_with
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
@@ -64,7 +64,7 @@ def mixed_reading(steps: EngineSteps) -> float:
     """Return how many times as long decode attention takes beside prompts, whose tiles have more rows; 1 where not all layers have such."""
     costs, sheet, setting = steps.engine.steps, steps.setting.device.sheet, steps.setting
     kinds = [kind for kind, _ in steps.attending_layers]
-    value_bytes = setting.cache_value_bytes or PRECISIONS[setting.precision].weight_bytes
+    value_bytes = setting.cached_value_bytes
     if value_bytes == NARROW_BYTES or any(each.attention != GROUPED_ATTENTION for each in kinds):
         return 1.0
     read = sheet.memory_bytes_per_second * costs.cache_read_efficiency or math.inf

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from typing import NamedTuple
 
-from rlplan.dispatchers import dispatcher_over
 from rlplan.estimate import Estimate, Source, total
 from rlplan.job import Speculation
 from rlplan.layout import ModelCut
@@ -18,11 +17,11 @@ from rlplan.models import (
     FP32_BYTES,
     GROUPED_ATTENTION,
     NO_PART,
-    PRECISIONS,
     Attention,
     Batch,
     Collective,
     Elementwise,
+    Gemm,
     ModelArchitecture,
     Operators,
     Scan,
@@ -36,7 +35,6 @@ from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
     Setting,
-    exchange_seconds,
     in_fewest_stages,
     in_wide_format,
     operator_seconds,
@@ -46,6 +44,7 @@ from rlplan.simulator.costs.pricing import (
 )
 from rlplan.simulator.costs.towers import seconds_per_prompt_token
 from rlplan.simulator.generation.attention import LatentCosts, of_prompts
+from rlplan.simulator.generation.exchanges import exchanged
 from rlplan.simulator.generation.nodes import NODES, corners, nodes, stretches
 from rlplan.simulator.generation.replica import run_seconds
 from rlplan.simulator.model import (
@@ -53,6 +52,7 @@ from rlplan.simulator.model import (
     embedding_operators,
     fullest_stage,
     head_operators,
+    is_cast,
     kernels_of,
     kinds_of_stages,
     layer_operators,
@@ -371,7 +371,6 @@ def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
 
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
-NEXT_TO_NO_BYTES = 1.0  # a message so small that its time is the collective's fixed cost
 
 
 class SteppedInterval(NamedTuple):
@@ -556,9 +555,23 @@ class EngineSteps:
 
     def prices(self, operators: Operators, tokens: int) -> list[Estimate]:
         """Return what each operator of a layer takes but for those of attention, with what quantises their inputs."""
-        if self.engine.steps.cast_bytes and quantises_inputs(self.setting.precision):
-            operators = with_input_casts(operators, tokens, self.engine.steps.cast_bytes)
-        return self._prices(operators, self.setting)
+        costs, narrow = self.engine.steps, quantises_inputs(self.setting.precision)
+        if not narrow:
+            return self._prices(operators, self.setting)
+        if costs.cast_bytes:
+            operators = with_input_casts(operators, tokens, costs.cast_bytes)
+        architecture = self.setting.device.sheet.architecture
+        times = 1.0
+        if self.model.family in costs.triton_experts_of:
+            times = costs.narrow_expert_times.get(architecture, 1.0)
+        found = self._prices(operators, self.setting, expert_times=times)
+        packed = costs.cast_seconds.get(architecture)
+        if packed:
+            casts = sum(
+                isinstance(each, Gemm) and each.count == 1 and is_cast(each) for each in operators
+            )
+            found.append(Estimate(casts * packed, 0.0, Source.FITTED))
+        return found
 
     @remembered
     def embedding(self, tokens: int) -> Estimate:
@@ -585,7 +598,7 @@ class EngineSteps:
         if not share:
             return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
         setting, tp, device = self.setting, self.setting.shard.tp, self.setting.device
-        value_bytes = setting.cache_value_bytes or PRECISIONS[setting.precision].weight_bytes
+        value_bytes = setting.cached_value_bytes
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:
@@ -606,7 +619,7 @@ class EngineSteps:
         """Return the most bytes a second of a cache's kernels, and the seconds in a layer of those that quantise one in 8 bits."""
         steps, sheet = self.engine.steps, self.setting.device.sheet
         if kind.attention != GROUPED_ATTENTION:
-            return math.inf, 0.0
+            return self.latent.fastest_cache(kind, value_bytes), 0.0
         if value_bytes != NARROW_BYTES:
             return steps.tiled_cache_rate(sheet, value_bytes), 0.0
         rate = steps.narrow_cache_rate(sheet.architecture, kind.head_dim)
@@ -631,34 +644,35 @@ class EngineSteps:
         Args:
             prompts: Whether any of the tokens are a prompt's.
         """
-        apart = self.engine.steps.prompt_launch_seconds
-        if prompts and apart:
-            return self.launches(apart)
+        if prompts and self.engine.steps.prompt_launch_seconds:
+            return self.launches(prompts=True)
         captured = self.engine.steps.captured_tokens
         if self.engine.launches_hidden and (not captured or tokens <= captured):
             return 0.0
         return self.launches()
 
     @remembered
-    def launches(self, experts_seconds: float = 0.0) -> float:
+    def launches(self, *, prompts: bool = False) -> float:
         """Return what the host takes to launch all layers' kernels, where that does not hide: a step takes at least as long.
 
         Args:
-            experts_seconds: Of a layer with experts; 0 is the engine's.
+            prompts: Whether the step has any, and graphs hold none.
         """
         skew = self.engine.steps.launch_skew_seconds * math.log2(self.setting.shard.tp)
         return layer_kinds(self.model).total(
-            lambda kind: self._layer_launch(kind, experts_seconds) + ALL_REDUCES * skew
+            lambda kind: self._layer_launch(kind, prompts=prompts) + ALL_REDUCES * skew
         )
 
-    def _layer_launch(self, kind: ModelArchitecture, experts_seconds: float) -> float:
-        sheet = self.setting.device.sheet
+    def _layer_launch(self, kind: ModelArchitecture, *, prompts: bool) -> float:
+        sheet, costs = self.setting.device.sheet, self.engine.steps
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
-            told = experts_seconds if experts and experts_seconds else told
-            beside = 2 * self.engine.steps.norm_launch_seconds if kind.qk_norm else 0.0
+            told = costs.prompt_launch_seconds if experts and prompts else told
+            beside = 2 * costs.norm_launch_seconds if kind.qk_norm else 0.0
             if self.setting.adapter is not None:
-                beside += self.engine.steps.adapter_launch_seconds
+                beside += costs.adapter_launch_seconds
+            if prompts:
+                beside += costs.prompt_mixer_seconds.get(kind.attention, 0.0)
             return (told + beside) * sheet.host_times
         batch = Batch(sequences=1, tokens=1, sequence_tokens=1, head_tokens=0)
         operators = layer_operators(kind, self.setting.shard, batch)
@@ -693,38 +707,23 @@ class EngineSteps:
     def _price(self, operators: Operators, setting: Setting | None = None) -> Estimate:
         return total(self._prices(operators, setting or self.setting))
 
-    def _prices(self, operators: Operators, setting: Setting) -> list[Estimate]:
-        """Return what each operator takes but for those of attention."""
+    def _prices(
+        self, operators: Operators, setting: Setting, expert_times: float = 1.0
+    ) -> list[Estimate]:
+        """Return what each operator takes but for those of attention.
+
+        Args:
+            expert_times: Times as long as the products of experts take.
+        """
         found: list[Estimate] = []
         for each in operators:
             if isinstance(each, Collective):
-                found.append(self._exchange(each))
+                found.append(exchanged(self.engine.steps, self.model.family, self.setting, each))
             elif not isinstance(each, Attention | Scan):
-                found.append(operator_seconds(setting, each))
+                seconds = operator_seconds(setting, each)
+                experts = isinstance(each, Gemm) and each.count > 1
+                found.append(seconds * expert_times if experts else seconds)
         return found
-
-    @cached_property
-    def _gathers_tokens(self) -> bool:
-        """Tell whether all ranks gather all tokens for their experts, and add up, by the library's collectives."""
-        return dispatcher_over(self.setting.dispatcher, self.setting.site.network).copies == "all"
-
-    def _exchange(self, operator: Collective) -> Estimate:
-        """Price a collective; the engine's own kernel replaces its fixed time inside a node, but of tokens that all gather."""
-        whole = exchange_seconds(self.setting, operator)
-        own = self.engine.steps.all_reduce_seconds
-        site, shard = self.setting.site, self.setting.shard
-        reduces = operator.kind == "all_reduce" and operator.group == "tp"
-        ranks = shard.tp if reduces else max(shard.tp, shard.ep)
-        # A kernel that maps the others' memory needs one host, wherever else the fast link leads.
-        host = self.setting.device.sheet.gpus_per_node or site.gpus_per_node
-        inside = site.ranks_per_node(min(ranks, host), 1) == ranks
-        gathers = operator.group == "ep" and self._gathers_tokens
-        if not own or not (reduces or operator.group == "ep") or not inside or gathers:
-            return whole
-        ranks = shard.tp if reduces else shard.ep
-        least = self.setting.collective(operator.kind, NEXT_TO_NO_BYTES, ranks, 1)
-        moving = max(0.0, whole.seconds - least.seconds)
-        return Estimate(own + moving, whole.spread_seconds, Source.FITTED)
 
 
 def _merged(

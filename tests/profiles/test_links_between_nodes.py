@@ -14,6 +14,7 @@ from rlplan.profiles.facts import DeviceFacts, load_facts
 from rlplan.profiles.probes import load_probe
 from rlplan.profiles.probes.bench.contract import Settings
 from rlplan.profiles.probes.bench.processes import layouts, members
+from rlplan.profiles.sheets import load_network
 from rlplan.profiles.tables.table import new_profile, read_profiles
 from tests.executor.plans import make_job
 
@@ -53,6 +54,20 @@ def test_all_to_alls_over_efa_take_what_was_measured_between_nodes_that_nothing_
     found = h100().collective("all_to_all", num_bytes, 8 * nodes, **EFA)
     assert found.seconds == pytest.approx(num_bytes / published_gb_per_s / 1e9, rel=0.15)
     assert found.source is Source.FITTED
+
+
+@pytest.mark.parametrize(
+    ("nodes", "factor", "spread"),
+    [(2, 1, 0.3), (4, 1.324, 0.3972), (16, 1.324, 0.3972 + 12 * 0.081)],
+)
+def test_exchanges_within_steps_slow_no_further_than_they_were_found_to_and_are_less_sure_beyond(
+    nodes, factor, spread
+):
+    own = load_network("efa").within_steps["b300"]
+    assert own.slowed(nodes) == pytest.approx((factor, spread))
+    device = DeviceFacts(load_device("b300"))
+    found = device.collective("all_to_all", 2**28, 8 * nodes, **EFA)
+    assert found.outside_range is (nodes > 4)
 
 
 @given(st.integers(2, 16), st.floats(1, 1e9))
