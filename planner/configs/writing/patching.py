@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rlplan.errors import FileError, UserError
 from rlplan.files.decoding import encoding_of, read_text
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_text, write_yaml
-from rlplan.job import Job
+from rlplan.job import Job, Role
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.changes import (
@@ -36,7 +36,7 @@ from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import LaunchSheet
 from rlplan.planner.configs.reading.toml_files import NOTHING
 from rlplan.planner.configs.writing.export import losses_of
-from rlplan.planner.configs.writing.exporting import of_version, start_of_version
+from rlplan.planner.configs.writing.exporting import leaves_gpus, of_version, start_of_version
 from rlplan.planner.configs.writing.texts import (
     is_of_shell,
     texts_started,
@@ -396,10 +396,10 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
     own, facts = _planned(found)
     layouts = tuple(
         f"{task}: {name} is {given}, and {wanted} in the plan"
-        for task, layout in plan.tasks.items()
+        for task in plan.tasks
         if task in own.tasks and not plan.pool_of(task).is_host
         for (name, wanted), given in zip(
-            _said_of(layout).items(), _said_of(own.tasks[task]).values(), strict=True
+            _of_task(plan, task).items(), _of_task(own, task).values(), strict=True
         )
         if wanted != given
     )
@@ -415,6 +415,16 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
     )
     stops = (*work, *ruled)
     return _Left(words=(*stops, *layouts), stops=bool(stops), plan=own, facts=facts)
+
+
+def _of_task(plan: Plan, task: str) -> Mapping[str, Any]:
+    """Return what a plan says of a task: its layout, off-loading only where something leaves the GPUs, and what shares them with it."""
+    layout, role = plan.tasks[task], cast(Role, task.partition(".")[0])
+    said = dict(_said_of(replace(layout, offload=layout.offload and leaves_gpus(plan.job, role))))
+    said["the tasks on its GPUs"] = tuple(
+        sorted(name for name, each in plan.tasks.items() if each.pool == layout.pool)
+    )
+    return said
 
 
 def _check_is_as_good(script: Path, left: _Left, plan: Plan) -> None:
