@@ -71,3 +71,15 @@ def test_engines_get_gpus_of_their_own_beside_a_trainer_whose_optimizer_is_on_th
     told = {each.key: each.after for each in new.changes}
     assert (told["colocate"], told["rollout-num-gpus"]) == (None, 4)
     assert "--colocate" not in new.text
+
+
+def test_a_script_whose_model_no_sheet_is_of_has_that_of_the_plan(tmp_path):
+    text = TOGETHER.replace("Qwen/Qwen3-4B", "/ckpt/ours/checkpoint-1800")
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    found = imported("slime", [str(path)], replace(OPTIONS, model="Qwen/Qwen3-4B"))
+    plan = with_fields(plan_of(found.draft, found.resolved), "actor.generate", memory_fraction=0.7)
+    new = patched(path, "slime", plan, exported(plan, "slime").decided)
+    assert "hf-checkpoint" not in {each.key for each in new.changes}
+    assert "--sglang-mem-fraction-static 0.7" in new.text
+    assert "--hf-checkpoint /ckpt/ours/checkpoint-1800" in new.text
