@@ -100,6 +100,7 @@ class Ways:
         own_linear: What of linear attention each rank computes in the framework's own layers.
         critic_gpus: That only a critic trains on, beside engines on GPUs of their own; 0 where it shares the actor's.
         mode: What a run's mode, staleness and responses under way are; nothing in synchronous training.
+        under_way: Samples that a rollout without an end keeps under way at all engines; None where only their own limits hold.
     """
 
     trainer: str = MEGATRON
@@ -111,6 +112,7 @@ class Ways:
     own_linear: LinearShare = "all"
     critic_gpus: int = 0
     mode: Mapping[str, Any] | None = None
+    under_way: int | None = None
 
 
 def run_by(settings: Settings, ways: Ways) -> Run:
@@ -152,7 +154,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         groups=groups,
         least_node=gpus_of_a_node(settings) if _guesses_nodes(settings, rollout_gpus) else None,
         pools=pools,
-        generate=_generation(settings, _generating(pools)),
+        generate=_generation(settings, _generating(pools), ways.under_way),
         trainers=sizes,
         options={role: _options(settings, ways, role) for role in trained},
         loss=_loss(settings),
@@ -486,7 +488,7 @@ def _linear_share(settings: Settings, ways: Ways) -> LinearShare:
     return ways.own_linear if named and not bridged and ways.trainer == MEGATRON else "heads"
 
 
-def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
+def _generation(settings: Settings, pool: RunPool, under_way: int | None) -> TaskPlan:
     gpus, pp = settings.whole("rollout_tp"), settings.whole("engine_pp")
     engines = divided(settings, settings.key_of("rollout_tp"), pool.gpus, gpus)
     tp = divided(settings, settings.key_of("engine_pp"), gpus, pp)
@@ -501,17 +503,20 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         else:
             settings.leave_out("dp_attention", "attention that groups of ranks share by requests")
     width = max(1, gpus // pp // ep)
+    dp = engines * (gpus // pp // tp)
+    most = (
+        settings.optional_whole("rollout_running") or CONCURRENCY,
+        settings.whole("concurrency"),
+    )
     return TaskPlan(
         pool=pool.name,
         engine=ENGINE,
         tp=tp,
         pp=pp,
-        dp=engines * (gpus // pp // tp),
+        dp=dp,
         ep=ep,
         expert_tp=width if ep > 1 else None,
-        max_running=min(
-            settings.optional_whole("rollout_running") or CONCURRENCY, settings.whole("concurrency")
-        ),
+        max_running=min(most if under_way is None else (*most, math.ceil(under_way / dp))),
         memory_fraction=settings.number("rollout_memory"),
     )
 

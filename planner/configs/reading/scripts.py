@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -117,9 +118,11 @@ def _end_above(lines: Sequence[str], first: int) -> str:
 def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:
     """Return the script that a command starts, if its file can be found, and the arguments it is given.
 
-    The file is searched at its path, beside the script that starts it (if its folder is not known), in the folders
-    above (paths from a repository's root), and nearby by the end of its path (absolute paths of another machine).
+    The file is searched at its path, in the folder that `ray job submit` takes along, beside the script that starts it (if its folder
+    is not known), in the folders above (paths from a repository's root), and nearby by the end of its path (absolute paths of
+    another machine).
     """
+    taken = [folder / each for each in _folders_of_a_job(words)]
     for place, word in enumerate(words):
         if not word.value.endswith(SCRIPTS):
             continue
@@ -129,10 +132,19 @@ def started_script(words: Sequence[Text], folder: Path) -> tuple[Path | None, li
         named = Path(word.value)
         higher = (each / named for each in above(folder)) if len(named.parts) > 1 else ()
         far = ends_near(named, folder, LEAST_END) if named.is_absolute() else ()
-        places = (named, folder / named, *higher, folder / named.name, *far)
+        along = (each / named for each in taken)
+        places = (*along, named, folder / named, *higher, folder / named.name, *far)
         at_hand = (each for each in places if each.is_file())
         return next(at_hand, None), list(words[place + 1 :])
     return None, []
+
+
+def _folders_of_a_job(words: Sequence[Text]) -> Iterator[str]:
+    """Yield the folder in which `ray job submit` starts a command, where it says one (`--working-dir`)."""
+    for word, behind in pairwise((*words, Text(""))):
+        name, joint, value = word.value.partition("=")
+        if name == "--working-dir" and (value or behind.value):
+            yield value if joint else behind.value
 
 
 def file_of(name: str, folder: Path) -> Path | None:

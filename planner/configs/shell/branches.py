@@ -32,6 +32,10 @@ MOST_UNCOUNTED: Final = 100
 
 # A test of whether a variable is empty.
 _EMPTY: Final = re.compile(r"-z\s+\"?\$\{?(\w+)(?::?-)?\}?\"?\s")
+# Lists of which it is asked whether they have nothing: `[[ "${#NAME[@]}" -eq 0 ]]`.
+_COUNTED: Final = re.compile(
+    r"\$\{#(\w+)(?:\[[@*]\])?\}\"?\s+(?:-eq\s+0|-lt\s+1|-le\s+0|==?\s+\"?0)\b"
+)
 
 # The variables of a condition.
 _USED: Final = re.compile(r"\$\{?(\w+)")
@@ -116,9 +120,11 @@ class Branches(Commands, ABC):
         return self._first_true(others, node)
 
     def _asks_for_what_is_not_given(self, tests: list["Node"]) -> bool:
-        """Return whether a condition is true since a variable is empty, or an argument is not given."""
+        """Return whether a condition is true since a variable is empty, a list has nothing, or an argument is not given."""
         of_arguments = any(_ARGUMENTS.search(source(test)) for test in tests)
-        return bool(self._empty_names(tests)) or (of_arguments and not self.words.arguments)
+        counted = {name for test in tests for name in _COUNTED.findall(source(test))}
+        unset = bool(self._empty_names(tests)) or bool(counted - self.words.variables.keys())
+        return unset or (of_arguments and not self.words.arguments)
 
     def _empty_names(self, tests: list["Node"]) -> list[str]:
         """Return the variables of which `[ -z "$NAME" ]` is true since they have an empty default, there or before."""

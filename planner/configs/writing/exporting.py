@@ -380,8 +380,8 @@ def _of_layouts(
     plan: Plan, name: str, job: Job, other: TaskDraft
 ) -> Iterator[tuple[str, object, object]]:
     layout, role = plan.tasks[name], cast(Role, name.partition(".")[0])
-    layout = replace(layout, offload=layout.offload and _off_loads(plan.job, role))
-    if not _off_loads(job, role):
+    layout = replace(layout, offload=layout.offload and leaves_gpus(plan.job, role))
+    if not leaves_gpus(job, role):
         other = replace(other, offload=False)
     if layout.ep > 1 and layout.expert_tp is None:
         layout = replace(layout, expert_tp=layout.tp)
@@ -399,7 +399,7 @@ def _of_layouts(
             yield f"tasks.{name}.{each.name}", wanted, found
 
 
-def _off_loads(job: Job, role: Role) -> bool:
+def leaves_gpus(job: Job, role: Role) -> bool:
     """Tell whether anything is left to leave the GPUs where a layout off-loads a role: what lives on the host anyway is not."""
     options = job.trainer(role)
     on_host = options.host_states or (

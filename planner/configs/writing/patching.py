@@ -8,13 +8,13 @@ from dataclasses import dataclass, fields, replace
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from rlplan.errors import FileError, UserError
+from rlplan.errors import FileError, MissingValueError, MissingValuesError, UserError
 from rlplan.files.decoding import encoding_of, read_text
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_text, write_yaml
-from rlplan.job import Job
+from rlplan.job import Job, Role
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.changes import (
@@ -36,7 +36,7 @@ from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import LaunchSheet
 from rlplan.planner.configs.reading.toml_files import NOTHING
 from rlplan.planner.configs.writing.export import losses_of
-from rlplan.planner.configs.writing.exporting import of_version, start_of_version
+from rlplan.planner.configs.writing.exporting import leaves_gpus, of_version, start_of_version
 from rlplan.planner.configs.writing.texts import (
     is_of_shell,
     texts_started,
@@ -73,6 +73,7 @@ LIMITS = frozenset(
 OF_ANOTHER = "${"
 # What a change of the program that trains is called.
 START = "what is started"
+MODEL = "--model"
 NOTHING_GIVEN = FrozenDict[str, str]()
 NOTHING_IN_FRONT = FrozenDict[str, tuple[str, ...]]()
 # Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
@@ -127,7 +128,7 @@ def patched(
     text = read_text(script)
     with TemporaryDirectory() as sheets, place_of(script) as place:
         options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
-        typed = _typed(script, framework, options)
+        typed = _typed(script, framework, options, plan.job)
         _check_models(script, typed.found, plan)
         own = typed.found.settings
         values = of_version(values, own.sheet, own.flat)
@@ -227,7 +228,7 @@ def runs_already(
     """
     with TemporaryDirectory() as sheets:
         options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
-        typed = _typed(script, framework, options)
+        typed = _typed(script, framework, options, plan.job)
         left = _left(typed.found.settings, typed, plan)
         own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)
         is_alike = not left.words and own.iteration_seconds == wanted.iteration_seconds
@@ -396,10 +397,10 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
     own, facts = _planned(found)
     layouts = tuple(
         f"{task}: {name} is {given}, and {wanted} in the plan"
-        for task, layout in plan.tasks.items()
+        for task in plan.tasks
         if task in own.tasks and not plan.pool_of(task).is_host
         for (name, wanted), given in zip(
-            _said_of(layout).items(), _said_of(own.tasks[task]).values(), strict=True
+            _of_task(plan, task).items(), _of_task(own, task).values(), strict=True
         )
         if wanted != given
     )
@@ -415,6 +416,16 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
     )
     stops = (*work, *ruled)
     return _Left(words=(*stops, *layouts), stops=bool(stops), plan=own, facts=facts)
+
+
+def _of_task(plan: Plan, task: str) -> Mapping[str, Any]:
+    """Return what a plan says of a task: its layout, off-loading only where something leaves the GPUs, and what shares them with it."""
+    layout, role = plan.tasks[task], cast(Role, task.partition(".")[0])
+    said = dict(_said_of(replace(layout, offload=layout.offload and leaves_gpus(plan.job, role))))
+    said["the tasks on its GPUs"] = tuple(
+        sorted(name for name, each in plan.tasks.items() if each.pool == layout.pool)
+    )
+    return said
 
 
 def _check_is_as_good(script: Path, left: _Left, plan: Plan) -> None:
@@ -587,9 +598,26 @@ def _planned(found: Imported) -> tuple[Plan, Facts]:
     return complete(found.draft, found.resolved, facts, file, misfits=True), facts
 
 
-def _typed(script: Path, framework: str, options: ImportOptions) -> RetypedConfiguration:
-    found = _imported(settings_of(framework, (str(script),), options), options)
+def _typed(script: Path, framework: str, options: ImportOptions, job: Job) -> RetypedConfiguration:
+    settings = settings_of(framework, (str(script),), options)
+    try:
+        found = _imported(settings, options)
+    except (MissingValueError, MissingValuesError) as error:
+        options = _with_models(options, error.options, job)
+        settings = settings_of(framework, (str(script),), options)
+        found = _imported(settings, options)
     return RetypedConfiguration.of((str(script),), options, found, *_planned(found))
+
+
+def _with_models(options: ImportOptions, missing: Sequence[str], job: Job) -> ImportOptions:
+    """Return options with the plan's own models for those that a script names and no sheet is of, as `--model` gave them."""
+    named = [word.partition("=") for before, word in pairwise(missing) if before == MODEL]
+    of_roles = [cast(Role, role) for role, is_of_role, _ in named if is_of_role]
+    return replace(
+        options,
+        model=job.architecture("actor").name if len(of_roles) < len(named) else options.model,
+        models=FrozenDict({role: job.architecture(role).name for role in of_roles}),
+    )
 
 
 def _check_models(script: Path, found: Imported, plan: Plan) -> None:

@@ -26,6 +26,8 @@ VALUE: Final = (
     rf"""(?:"[^"\n]*"|'[^'\n]*'|{PUT_IN}|[^\s\\"'()`;|&<>])"""
     rf"""(?:"[^"\s;|&<>]*"|'[^'\s;|&<>]*'|{PUT_IN}|[^\s\\"'()`;|&<>])*"""
 )
+# What Python puts into a string: an expression with brackets of its own at most once.
+EXPRESSION: Final = r"\{(?:[^{}\n]|\{[^{}\n]*\})*\}"
 # What begins a comment of a shell, behind quotes that are closed.
 COMMENT: Final = re.compile(r"""^(?:[^"'\n]|"[^"\n]*"|'[^'\n]*')*?(?<!\S)#""")
 # What hands a script's own arguments on, behind which nothing else is said.
@@ -133,6 +135,24 @@ def _in_file(text: str, written: str, settings: Settings, key: str, value: objec
         line = None if given is None else LINE.search(given.where)
         launch = settings.sheet.launch
         yield from in_python(text, launch, name, value, None if line is None else int(line[1]))
+        yield from _in_commands(text, settings, name, value)
+
+
+def _in_commands(text: str, settings: Settings, key: str, value: object) -> Iterator[str]:
+    """Yield a program's text with a key in the command lines that it puts together in its strings; without it where the value is None."""
+    if value is None:
+        said = _words(settings, key, settings.given(key))
+        yield from () if said is None else _without(text, _place_of(said, PYTHON))
+        return
+    words = _words(settings, key, value)
+    if words is None:
+        yield from _without_switch(text, settings, key)
+        return
+    yield from _in_place(text, words, settings, key, PYTHON)
+    others = (_words(settings, other, given.value) for other, given in settings.flat.items())
+    found = (_place_of(each, PYTHON).search(text) for each in others if each and each.joint)
+    for end in islice((each.end() for each in found if each), MOST_PLACES):
+        yield f"{text[:end]} {words.text}{text[end:]}"
 
 
 def quoted(value: str) -> str:
@@ -151,23 +171,30 @@ def _words(settings: Settings, key: str, value: object) -> _Words | None:
     return _Words(name, joint, given)
 
 
-def _place_of(words: _Words) -> re.Pattern[str]:
-    """Return what finds a key with its value: behind a flag a blank or `=`, else `=` alone, with hydra's plus signs before the key."""
+def _place_of(words: _Words, written: str | None = None) -> re.Pattern[str]:
+    """Return what finds a key with its value: behind a flag a blank or `=`, else `=` alone, with hydra's plus signs before the key.
+
+    Args:
+        written: What else than a shell reads the text: Python puts expressions into its strings.
+    """
     bare = re.escape(words.name.lstrip("+"))
     if not words.joint:
         return re.compile(rf"(?<![\w.\-]){bare}(?![\w.\-=])")
     before = rf"{bare}(?:[ \t]+|=)" if words.joint == " " else rf"\+{{0,2}}{bare}="
-    return re.compile(rf"(?<![\w.\-])(?P<name>{before}){VALUE}")
+    value = rf"(?:{EXPRESSION}|{VALUE})" if written == PYTHON else VALUE
+    return re.compile(rf"(?<![\w.\-])(?P<name>{before}){value}")
 
 
-def _in_place(text: str, words: _Words, settings: Settings, key: str) -> Iterator[str]:
+def _in_place(
+    text: str, words: _Words, settings: Settings, key: str, written: str | None = None
+) -> Iterator[str]:
     """Yield a text with another value in one of the places that give the key one, or in all of them.
 
     The place that the configuration has it from comes first, and comments come last.
     """
     if not words.joint:
         return
-    place, value = _place_of(words), quoted(words.value)
+    place, value = _place_of(words, written), quoted(words.value)
     said = settings.flat.get(key)
     line = None if said is None else LINE.search(said.where)
 

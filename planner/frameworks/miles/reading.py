@@ -47,6 +47,7 @@ def run_of(settings: Settings) -> Run:
         own_linear="tokens",
         critic_gpus=critic_gpus_of(settings) if critic and not settings.on("colocate") else 0,
         mode=_mode(settings),
+        under_way=_under_way(settings) if never_stops(settings) else None,
     )
     return run_by(settings, ways)
 
@@ -77,9 +78,16 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
     """
     if not never_stops(settings):
         return one_off(settings)
-    batch = max(1, settings.whole("prompts") * settings.whole("samples"))
-    under_way = settings.optional_whole("async_samples") or batch
-    staleness = under_way / batch + settings.number("async_buffer")
+    staleness = _under_way(settings) / _batch(settings) + settings.number("async_buffer")
     most = settings.optional_whole("max_staleness")
     kept = settings.word("pauses")
     return endless(staleness if most is None else min(staleness, max(1, most)), kept)
+
+
+def _under_way(settings: Settings) -> int:
+    """Return the samples that a rollout without an end keeps under way (rollout/fully_async_rollout.py, _max_in_flight_groups)."""
+    return settings.optional_whole("async_samples") or _batch(settings)
+
+
+def _batch(settings: Settings) -> int:
+    return max(1, settings.whole("prompts") * settings.whole("samples"))

@@ -22,6 +22,10 @@ REUSING: Final = "0.3"
 FSDP: Final = "fsdp"
 # What is forecast: every weight, by CUDA IPC or NCCL.
 USUAL_SYNC: Final[Mapping[str, object]] = {"sync_mode": "full", "sync_transport": "nccl"}
+# The module of its fully asynchronous rollout since 18 May 2026 (f0bce74ae); before, examples/fully_async had one of its own.
+OWN_ENDLESS: Final = "slime."
+# Groups that have ended and wait in that example's queue (output_queue, maxsize).
+WAITING_GROUPS: Final = 1000
 # Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
 MOST_AHEAD: Final = 8
 # ray/placement_group.py of v0.2.4: critic-num-nodes x critic-num-gpus-per-node, as many as the actor's where nothing says it.
@@ -70,6 +74,7 @@ def run_of(settings: Settings) -> Run:
         critic_gpus=critic_gpus_of(settings) if critic and not settings.on("colocate") else 0,
         one_pool=_is_before(settings, REUSING),
         mode=_mode(settings),
+        under_way=_batch(settings) if _keeps_a_batch(settings) else None,
     )
     return run_by(settings, ways)
 
@@ -105,15 +110,33 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
 
     That has as many samples under way as its client may have at all engines, whatever a step learns from, and lets as many
     whole groups wait that have ended (rollout/fully_async_rollout.py: output_queue); requests stay where new weights come,
-    without their caches (update_weight_from_distributed.py: flush_cache).
+    without their caches (update_weight_from_distributed.py: flush_cache). The example before it has a step's own batch under way.
     """
     if not never_stops(settings):
         return one_off(settings)
     _, gpus = gpus_of(settings)
     engines = max(1, gpus // max(1, settings.whole("rollout_tp")))
-    under_way = settings.whole("concurrency") * engines
     prompts, samples = settings.whole("prompts"), settings.whole("samples")
-    ahead = 1 + under_way * (1 + samples) / max(1, prompts * samples)
+    under_way = settings.whole("concurrency") * engines
+    held = under_way * (1 + samples)
+    if _keeps_a_batch(settings):
+        held = _batch(settings) + WAITING_GROUPS * samples
+    ahead = 1 + held / max(1, prompts * samples)
     if ahead > MOST_AHEAD:
         settings.notes = tuple(dict.fromkeys((*settings.notes, AHEAD_NOTE)))
     return endless(min(ahead, MOST_AHEAD), "recompute")
+
+
+def _batch(settings: Settings) -> int:
+    return max(1, settings.whole("prompts") * settings.whole("samples"))
+
+
+def _keeps_a_batch(settings: Settings) -> bool:
+    """Tell whether a rollout without an end has as many samples under way as a step learns from, whatever its engines hold.
+
+    So has the one of examples/fully_async (max_concurrent_tasks = rollout_batch_size), which is named without its package.
+    """
+    if not never_stops(settings):
+        return False
+    own = str(settings.value("rollout_function")).startswith(OWN_ENDLESS)
+    return _is_before(settings, REUSING) or not own

@@ -71,3 +71,33 @@ def test_samples_of_miles_wait_in_a_buffer_as_long_as_they_may():
     written = exported(replace(plan_of("miles"), staleness=6.0), "miles")
     assert written.values["max-weight-staleness"] == 6
     assert written.values["async-data-buffer-capacity-factor"] == 5.0
+
+
+@pytest.mark.parametrize(
+    ("framework", "words", "running"),
+    [
+        # 32 prompts of 8 samples, over four engines: the example's worker begins a step's batch, and miles' does.
+        ("slime", "--rollout-function-path fully_async_rollout.generate_rollout_fully_async", 24),
+        ("miles", "--fully-async", 24),
+        (
+            "slime",
+            "--rollout-function-path fully_async_rollout.generate --rollout-batch-size 8",
+            16,
+        ),
+        ("miles", "--fully-async --async-max-concurrent-samples 40", 10),
+        ("slime", f"--rollout-function-path {ROLLOUT}", 24),
+    ],
+)
+def test_no_more_samples_are_under_way_than_a_rollout_without_an_end_begins(
+    framework, words, running
+):
+    words = f"{framework}/{FLAGS} {words}".replace(" --global-batch-size 256", "")
+    draft = imported(framework, words.split(), OPTIONS).draft
+    assert draft.tasks["actor.generate"].max_running == running
+
+
+def test_the_example_of_a_rollout_without_an_end_lets_groups_wait_without_regard_to_its_engines():
+    words = f"slime/{FLAGS} --rollout-function-path fully_async_rollout.generate --rollout-batch-size 512"
+    words = words.replace("--global-batch-size 256", "--global-batch-size 4096")
+    # a batch under way, and 1,000 groups of the 512 of a step that wait: 1 + 1 + 1.95
+    assert imported("slime", words.split(), OPTIONS).draft.staleness == 4

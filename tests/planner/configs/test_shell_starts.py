@@ -379,3 +379,30 @@ def test_a_branch_that_starts_another_script_is_followed_in_quotes_too(tmp_path,
     (tmp_path / "train.sh").write_text(f"python3 -m verl.trainer.main_ppo {KEYS}\n")
     found = read(tmp_path, around.format(start))
     assert value(found, "trainer.n_gpus_per_node") == 8
+
+
+RECIPE = """
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+ray job submit --address=http://127.0.0.1:8265 --working-dir "${HERE}/launcher" -- bash grpo_launch.sh --colocate --rollout-batch-size 16
+"""
+LAUNCH = """
+cd /opt/slime
+source "scripts/models/${MODEL_SCRIPT:-qwen3-4B.sh}"
+if [[ "${#MODEL_ARGS[@]}" -eq 0 ]]; then
+    echo "no arguments" >&2
+    exit 1
+fi
+exec python3 train.py "${MODEL_ARGS[@]}" --hf-checkpoint Qwen/Qwen3-4B --rollout-max-response-len 4096 --actor-num-gpus-per-node 8 "$@"
+"""
+
+
+@pytest.mark.parametrize("count", ['"${#MODEL_ARGS[@]}" -eq 0', "${#MODEL_ARGS[@]} == 0"])
+def test_a_job_starts_a_script_of_the_folder_that_it_takes_along(tmp_path, count):
+    (tmp_path / "launcher").mkdir()
+    (tmp_path / "run.sh").write_text(RECIPE)
+    launch = LAUNCH.replace('"${#MODEL_ARGS[@]}" -eq 0', count)
+    (tmp_path / "launcher" / "grpo_launch.sh").write_text(launch)
+    options = ImportOptions(gpu="h200", mean_response=1000, environment={})
+    found = imported("slime", [str(tmp_path / "run.sh")], options)
+    assert found.resolved.workload.prompts == 16
+    assert found.resolved.models["actor"].name == "qwen3-4b"

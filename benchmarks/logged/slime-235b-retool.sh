@@ -1,0 +1,11 @@
+python3 train_async.py \
+    --actor-num-nodes 8 --actor-num-gpus-per-node 8 --rollout-num-gpus 192 --update-weight-buffer-size 4294967296 \
+    --hf-checkpoint Qwen/Qwen3-235B-A22B-Thinking-2507-FP8 --rollout-num-gpus-per-engine 4 --sglang-mem-fraction-static 0.85 \
+    --rollout-function-path fully_async_rollout.generate_rollout_fully_async \
+    --rollout-batch-size 32 --n-samples-per-prompt 8 --global-batch-size 256 --rollout-max-response-len 8192 \
+    --advantage-estimator grpo --use-kl-loss --kl-loss-coef 0.00 --kl-loss-type low_var_kl --eps-clip 0.2 --eps-clip-high 0.28 --use-tis \
+    --tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 4 --context-parallel-size 2 \
+    --expert-model-parallel-size 16 --expert-tensor-parallel-size 1 --decoder-last-pipeline-num-layers 22 \
+    --optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d --use-precision-aware-optimizer \
+    --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \
+    --use-dynamic-batch-size --max-tokens-per-gpu 16384

@@ -1,0 +1,12 @@
+python3 train_async.py \
+    --actor-num-nodes 4 --actor-num-gpus-per-node 8 --rollout-num-gpus 64 --update-weight-buffer-size 4294967296 --update-weights-interval 5 \
+    --hf-checkpoint Qwen/Qwen3-235B-A22B-Thinking-2507-FP8 --rollout-num-gpus-per-engine 8 --sglang-mem-fraction-static 0.85 \
+    --sglang-enable-dp-attention --sglang-dp-size 8 --sglang-ep-size 8 \
+    --rollout-function-path fully_async_rollout.generate_rollout_fully_async \
+    --rollout-batch-size 8 --n-samples-per-prompt 8 --global-batch-size 64 --rollout-max-response-len 64000 --rollout-max-context-len 65536 \
+    --advantage-estimator gspo --kl-loss-coef 0.00 --eps-clip 4e-4 --use-tis \
+    --tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 --context-parallel-size 4 \
+    --expert-model-parallel-size 8 --expert-tensor-parallel-size 1 --moe-token-dispatcher-type flex --moe-flex-dispatcher-backend deepep \
+    --optimizer-cpu-offload --overlap-cpu-optimizer-d2h-h2d --use-precision-aware-optimizer \
+    --recompute-granularity full --recompute-method uniform --recompute-num-layers 1 \
+    --use-dynamic-batch-size --max-tokens-per-gpu 16384

@@ -1,0 +1,85 @@
+"""`rlplan export --patch` of slime's and miles' starts: launchers in Python, and engines that get GPUs of their own."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.configs.writing.patching import patched
+from rlplan.profiles.facts import load_facts
+from tests.planner.configs.test_python_launchers import LAUNCHER, OPTIONS
+
+FLAGS = """python3 slime/train.py --actor-num-nodes 1 --actor-num-gpus-per-node {gpus} \\
+    {pools} \\
+    --hf-checkpoint Qwen/Qwen3-4B --rollout-batch-size 32 --n-samples-per-prompt 8 --rollout-max-response-len 4096 \\
+    --global-batch-size 256 --rollout-num-gpus-per-engine 2 --tensor-model-parallel-size 2 \\
+    --optimizer-cpu-offload --use-dynamic-batch-size --max-tokens-per-gpu 9216
+"""
+TOGETHER = FLAGS.format(gpus=8, pools="--colocate")
+APART = FLAGS.format(gpus=4, pools="--rollout-num-gpus 4 --num-gpus-per-node 8")
+
+
+def found_in(path, text, framework):
+    path.write_text(text)
+    return imported(framework, [str(path)], OPTIONS)
+
+
+def plan_of(draft, job):
+    return complete(draft, job, load_facts(job), "plan")
+
+
+def with_fields(plan, task, **fields):
+    return replace(plan, tasks={**plan.tasks, task: replace(plan.tasks[task], **fields)})
+
+
+@pytest.mark.parametrize("budget", ["9216", "{9216 if args.hardware == 'H100' else 4096}"])
+def test_a_launcher_in_python_is_changed_in_the_strings_of_its_command(tmp_path, budget):
+    text = LAUNCHER.replace(
+        'perf_args = "--use-dynamic-batch-size --max-tokens-per-gpu 9216 "',
+        f'perf_args = f"--use-dynamic-batch-size --max-tokens-per-gpu {budget} "',
+    )
+    path = tmp_path / "run.py"
+    found = found_in(path, text, "miles")
+    plan = plan_of(found.draft, found.resolved)
+    # another value in its place, and a flag that the program does not have
+    plan = with_fields(plan, "actor.update", token_budget=16384)
+    for task in ("actor.compute_log_prob", "reference.compute_log_prob"):
+        plan = with_fields(plan, task, token_budget=16384)
+    plan = with_fields(plan, "actor.generate", memory_fraction=0.7)
+    new = patched(path, "miles", plan, exported(plan, "miles").decided)
+    assert "--max-tokens-per-gpu 16384 " in new.text
+    assert "--sglang-mem-fraction-static 0.7" in new.text
+    assert {each.key for each in new.changes} == {
+        "max-tokens-per-gpu",
+        "sglang-mem-fraction-static",
+    }
+    again = found_in(path, new.text, "miles")
+    assert plan_of(again.draft, again.resolved).tasks == plan.tasks
+
+
+def test_engines_get_gpus_of_their_own_beside_a_trainer_whose_optimizer_is_on_the_host(tmp_path):
+    job = found_in(tmp_path / "run.sh", TOGETHER, "slime").resolved
+    draft = found_in(tmp_path / "apart.sh", APART, "slime").draft
+    stays = {
+        name: replace(each, offload=False) if name == "actor.update" else each
+        for name, each in draft.tasks.items()
+    }
+    plan = plan_of(replace(draft, tasks=stays), job)
+    new = patched(tmp_path / "run.sh", "slime", plan, exported(plan, "slime").decided)
+    told = {each.key: each.after for each in new.changes}
+    assert (told["colocate"], told["rollout-num-gpus"]) == (None, 4)
+    assert "--colocate" not in new.text
+
+
+def test_a_script_whose_model_no_sheet_is_of_has_that_of_the_plan(tmp_path):
+    text = TOGETHER.replace("Qwen/Qwen3-4B", "/ckpt/ours/checkpoint-1800")
+    path = tmp_path / "run.sh"
+    path.write_text(text)
+    found = imported("slime", [str(path)], replace(OPTIONS, model="Qwen/Qwen3-4B"))
+    plan = with_fields(plan_of(found.draft, found.resolved), "actor.generate", memory_fraction=0.7)
+    new = patched(path, "slime", plan, exported(plan, "slime").decided)
+    assert "hf-checkpoint" not in {each.key for each in new.changes}
+    assert "--sglang-mem-fraction-static 0.7" in new.text
+    assert "--hf-checkpoint /ckpt/ours/checkpoint-1800" in new.text
