@@ -17,6 +17,7 @@ from rlplan.layout import ModelCut
 from rlplan.models import (
     FP32_BYTES,
     GROUPED_ATTENTION,
+    LINEAR_ATTENTION,
     NO_PART,
     PRECISIONS,
     Attention,
@@ -656,7 +657,10 @@ class EngineSteps:
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
             told = experts_seconds if experts and experts_seconds else told
-            beside = 2 * self.engine.steps.norm_launch_seconds if kind.qk_norm else 0.0
+            linear = kind.attention == LINEAR_ATTENTION
+            own = self.engine.steps
+            normed = 2 * own.norm_launch_seconds if kind.qk_norm else 0.0
+            beside = own.linear_launch_seconds if linear else normed
             if self.setting.adapter is not None:
                 beside += self.engine.steps.adapter_launch_seconds
             return (told + beside) * sheet.host_times
