@@ -96,7 +96,7 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
         trainer=TRAINER,
-        engines=Engines(generate=rollout_engine(settings)),
+        engines=Engines(train=settings.word("train_engine"), generate=rollout_engine(settings)),
         algorithm=_algorithm(settings),
         models=models,
         model_keys=keys,

@@ -175,6 +175,7 @@ def _trainer(export: Export) -> None:
         where, problem = f"tasks.{UPDATE}.token_budget", "counts sequences of a micro-batch"
         raise export.refused(where, problem, "tokens, into which sequences are packed")
     export.put("pack", layout.token_budget)
+    _put_attention(export, layout.engine)
     for name in ("tp", "cp", "ep"):
         export.put_size("actor", name, getattr(layout, name))
     export.put_size("actor", "replicas", layout.dp * layout.cp // _sharding(layout))
@@ -196,6 +197,15 @@ def _trainer(export: Export) -> None:
     if adapter is not None:
         export.put("lora_rank", adapter.rank)
         export.put("lora_alpha", float(adapter.alpha or adapter.rank))
+
+
+def _put_attention(export: Export, engine: str) -> None:
+    """Write which attention trains, where the version's usual one does not."""
+    setting = export.sheet.settings["train_engine"]
+    if setting.values[str(setting.default)] != engine:
+        export.put(
+            "train_engine", next(word for word, own in setting.values.items() if own == engine)
+        )
 
 
 def _sharding(layout: TaskPlan) -> int:
