@@ -223,6 +223,8 @@ def _generation(export: Export) -> None:
         export.put("spreads_experts", True)
         export.put("rollout_dp", layout.ep // layout.tp)
     export.put("eager", layout.engine.endswith("-eager"))
+    if export.plan.job.rollout_precision is not None:
+        export.put("rollout_quantised", export.plan.job.rollout_precision)
     export.put("memory_fraction", layout.memory_fraction)
     export.put("running", layout.max_running)
     word = NIXL if job.weight_sync.between_pools == "prime-rl-nixl" else "nccl"

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import FileError
+from rlplan.job import Speculation
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.measured.logs import read_log
@@ -344,3 +345,11 @@ def test_the_trainer_is_of_the_attention_that_is_asked_for_or_usual(
     path = written(tmp_path, "rl.toml", text)
     found = imported("prime-rl", [path], replace(OPTIONS, version=version))
     assert found.draft.tasks["actor.update"].engine == engine
+
+
+def test_an_engine_that_casts_weights_and_guesses_is_read(whole):
+    told = ["--inference.vllm.quantization", "fp8", "--inference.vllm.speculative_config.method", "ngram",
+            "--inference.vllm.speculative_config.num_speculative_tokens", "4"]  # fmt: skip
+    found = imported("prime-rl", [whole, *told], OPTIONS)
+    assert found.job.rollout_precision == "fp8"
+    assert found.job.speculation == Speculation(draft_tokens=4, layers=0)
