@@ -15,6 +15,7 @@ WEIGHT_FILES = "*.safetensors"
 
 # The part of a layer whose queries share keys and values in groups (`rlplan/parts/grouped_attention.py`).
 GROUPED_ATTENTION = "grouped-attention"
+LINEAR_ATTENTION = "linear-attention"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from rlplan.job import CacheOffload, Speculation
+from rlplan.models import Precision
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.units import GIB
@@ -47,6 +48,16 @@ def speculation_of(settings: Settings) -> Speculation | None:
         for key in (*keys, *([settings.key_of(SWITCH)] if switch else [])):
             settings.left_out[key] = NOT_COUNTED
     return said
+
+
+def engine_weights(settings: Settings) -> Precision | None:
+    """Return the format that an engine casts weights to; None for the trainer's, or one that is not known."""
+    word = str(settings.value("rollout_quantised"))
+    if word.startswith("fp8"):
+        return "fp8"
+    if word != "None":
+        settings.leave_out("rollout_quantised", "another format of the engine's weights")
+    return None
 
 
 def _given(settings: Settings, name: str) -> Iterator[tuple[str, object]]:

@@ -16,6 +16,7 @@ from rlplan.layout import ModelCut
 from rlplan.models import (
     FP32_BYTES,
     GROUPED_ATTENTION,
+    LINEAR_ATTENTION,
     NO_PART,
     Attention,
     Batch,
@@ -668,7 +669,9 @@ class EngineSteps:
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
             told = costs.prompt_launch_seconds if experts and prompts else told
-            beside = 2 * costs.norm_launch_seconds if kind.qk_norm else 0.0
+            linear = kind.attention == LINEAR_ATTENTION
+            normed = 2 * costs.norm_launch_seconds if kind.qk_norm else 0.0
+            beside = costs.linear_launch_seconds if linear else normed
             if self.setting.adapter is not None:
                 beside += costs.adapter_launch_seconds
             if prompts:

@@ -140,6 +140,15 @@ def test_norms_of_queries_and_keys_are_launched_beside_a_layer_that_has_them():
         assert launched == pytest.approx(model.num_layers * each)
 
 
+def test_linear_attention_is_launched_for_longer_where_no_graph_holds_a_step():
+    model, engine = load_model("qwen3.5-9b"), load_engine("vllm-0.11-eager")
+    told = replace(engine, steps=replace(engine.steps, linear_launch_seconds=0.0))
+    plain, linear = (
+        steps_in(replica_setting(model, each, "h200")).floor_seconds(16) for each in (told, engine)
+    )
+    assert linear - plain == pytest.approx(24 * engine.steps.linear_launch_seconds)
+
+
 def test_launching_layer_by_layer_takes_as_many_times_as_long_on_grace_as_dispatching():
     model, engine = load_model("llama-3.1-8b"), load_engine("vllm-0.11-eager")
     usual, grace = (

@@ -15,6 +15,7 @@ from rlplan.job import (
 from rlplan.models import Adapter
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.broken import actor_of
+from rlplan.planner.configs.engine_keys import engine_weights
 from rlplan.planner.configs.losses import given_losses, gradient_norm, kl_place
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings, fits_any, is_on
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
@@ -96,7 +97,7 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=settings.sheet.trainers[TRAINER].framework,
         trainer=TRAINER,
-        engines=Engines(generate=rollout_engine(settings)),
+        engines=Engines(train=settings.word("train_engine"), generate=rollout_engine(settings)),
         algorithm=_algorithm(settings),
         models=models,
         model_keys=keys,
@@ -108,6 +109,7 @@ def run_of(settings: Settings) -> Run:
         trainers={"actor": _sizes(settings, train)},
         options={"actor": _options(settings)},
         loss=_loss(settings),
+        rollout_precision=engine_weights(settings),
         weight_sync=_weight_sync(settings),
         adapter=_adapter(settings),
         notes=tuple(_notes(settings)),

@@ -175,6 +175,7 @@ def _trainer(export: Export) -> None:
         where, problem = f"tasks.{UPDATE}.token_budget", "counts sequences of a micro-batch"
         raise export.refused(where, problem, "tokens, into which sequences are packed")
     export.put("pack", layout.token_budget)
+    _put_attention(export, layout.engine)
     for name in ("tp", "cp", "ep"):
         export.put_size("actor", name, getattr(layout, name))
     export.put_size("actor", "replicas", layout.dp * layout.cp // _sharding(layout))
@@ -198,6 +199,15 @@ def _trainer(export: Export) -> None:
         export.put("lora_alpha", float(adapter.alpha or adapter.rank))
 
 
+def _put_attention(export: Export, engine: str) -> None:
+    """Write which attention trains, where the version's usual one does not."""
+    setting = export.sheet.settings["train_engine"]
+    if setting.values[str(setting.default)] != engine:
+        export.put(
+            "train_engine", next(word for word, own in setting.values.items() if own == engine)
+        )
+
+
 def _sharding(layout: TaskPlan) -> int:
     return layout.shard_ranks or layout.dp * layout.cp
 
@@ -213,6 +223,8 @@ def _generation(export: Export) -> None:
         export.put("spreads_experts", True)
         export.put("rollout_dp", layout.ep // layout.tp)
     export.put("eager", layout.engine.endswith("-eager"))
+    if export.plan.job.rollout_precision is not None:
+        export.put("rollout_quantised", export.plan.job.rollout_precision)
     export.put("memory_fraction", layout.memory_fraction)
     export.put("running", layout.max_running)
     word = NIXL if job.weight_sync.between_pools == "prime-rl-nixl" else "nccl"

@@ -16,6 +16,7 @@ from rlplan.job import (
 )
 from rlplan.models import Adapter
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
+from rlplan.planner.configs.engine_keys import engine_weights
 from rlplan.planner.configs.losses import (
     algorithm_notes,
     algorithm_of,
@@ -88,6 +89,7 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings, algorithm),
         old_log_prob=_old_log_prob(settings),
+        rollout_precision=engine_weights(settings),
         adapter=_adapter(settings),
         dynamic_sampling=sampling,
         bucket_bytes=_bucket_bytes(settings),

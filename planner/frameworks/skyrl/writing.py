@@ -258,6 +258,8 @@ def _generation(export: Export) -> None:
     layout = export.generate
     export.put("rollout_engine", _engine(export))
     export.put("eager", layout.engine.endswith("-eager"))
+    if export.plan.job.rollout_precision is not None:
+        export.put("rollout_quantised", export.plan.job.rollout_precision)
     copies = max(1, layout.ep // layout.tp)
     gpus = export.plan.pool(layout.pool).gpus
     export.put("engines", max(1, gpus // (layout.tp * layout.pp * copies)))

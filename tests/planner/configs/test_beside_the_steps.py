@@ -8,6 +8,7 @@ from rlplan.job import CacheOffload, Checkpoints, Speculation
 from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.workload import Evaluation
+from tests.planner.configs.test_keys_of_skyrl import BASES as SKYRL_BASES
 
 OPTIONS = ImportOptions(
     gpu="h100-80gb-sxm", mean_response=300, mean_prompt=100, environment={"HOME": "~"}
@@ -95,6 +96,7 @@ def test_a_frequency_that_cannot_be_evaluated_is_told_and_refuses_nothing(tmp_pa
 EAGLE = "--sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3 --sglang-speculative-num-draft-tokens 4"
 BATCHES = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config.num_speculative_tokens_per_batch_size"
 VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
+SKYRL = " ".join(SKYRL_BASES["together"])
 
 
 @pytest.mark.parametrize(
@@ -102,6 +104,8 @@ VLLM = "+actor_rollout_ref.rollout.engine_kwargs.vllm.speculative_config"
     [
         ("slime", f"{SLIME} {EAGLE}", Speculation(draft_tokens=3)),
         ("slime", SLIME, None),
+        ("skyrl", f"{SKYRL} trainer.mtp.enabled=true trainer.mtp.num_speculative_tokens=3", Speculation(draft_tokens=3)),
+        ("skyrl", f"{SKYRL} trainer.mtp.num_speculative_tokens=3", None),
         ("verl", f"{VERL} actor_rollout_ref.model.mtp.enable_rollout=True", Speculation(draft_tokens=1)),
         ("verl", f"{VERL} actor_rollout_ref.model.mtp.num_speculative_tokens=2", None),
         (

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import FileError
+from rlplan.job import Speculation
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.measured.logs import read_log
@@ -312,3 +313,43 @@ def test_the_metrics_of_its_trainer_are_read(tmp_path):
     assert (log.sheet.name, log.steps, log.step_seconds) == ("prime-rl", 3, 40.0)
     assert dict(log.stage_seconds) == {"update_actor": 25.5, "weight_sync": 3.0}
     assert dict(log.other_seconds) == {"wait_for_batch": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("version", "attention", "engine"),
+    [
+        ("0.8.1", "", "prime-rl"),
+        ("0.7", "", "prime-rl-flash-2"),
+        ("0.8.1", "flash_attention_2", "prime-rl-flash-2"),
+        ("0.7", "flash_attention_3", "prime-rl"),
+    ],
+)
+def test_the_trainer_is_of_the_attention_that_is_asked_for_or_usual(
+    tmp_path, version, attention, engine
+):
+    told = f'attn = "{attention}"\n' if attention else ""
+    text = WHOLE.replace(
+        "[trainer.model.compile]", f"[trainer.model]\n{told}[trainer.model.compile]"
+    )
+    text = (
+        text.replace("[inference.vllm]\ntensor_parallel_size = 2\n", "")
+        if version < "0.8"
+        else text
+    )
+    text = text.replace('curriculum = { gates = { zero = { type = "advantage_range" } } }\n', "")
+    text = (
+        text.replace("[[orchestrator.train.source]]", "[[orchestrator.train.env]]")
+        if version < "0.8"
+        else text
+    )
+    path = written(tmp_path, "rl.toml", text)
+    found = imported("prime-rl", [path], replace(OPTIONS, version=version))
+    assert found.draft.tasks["actor.update"].engine == engine
+
+
+def test_an_engine_that_casts_weights_and_guesses_is_read(whole):
+    told = ["--inference.vllm.quantization", "fp8", "--inference.vllm.speculative_config.method", "ngram",
+            "--inference.vllm.speculative_config.num_speculative_tokens", "4"]  # fmt: skip
+    found = imported("prime-rl", [whole, *told], OPTIONS)
+    assert found.job.rollout_precision == "fp8"
+    assert found.job.speculation == Speculation(draft_tokens=4, layers=0)

@@ -327,3 +327,11 @@ def test_engines_that_do_not_fill_shared_gpus_are_refused_in_the_words_of_the_ru
     (broken,) = rule.broken(settings_of("skyrl", words, OPTIONS))
     with pytest.raises(FileError, match=broken.problem):
         imported("skyrl", words, OPTIONS)
+
+
+@pytest.mark.parametrize(("word", "meant"), [("fp8", "fp8"), ("awq", None)])
+def test_weights_of_an_engine_that_casts_them_are_read_and_others_named(word, meant):
+    key = "generator.inference_engine.engine_init_kwargs.quantization"
+    found = imported("skyrl", [*BASES["Megatron"], f"{key}={word}"], OPTIONS)
+    assert found.job.rollout_precision == meant
+    assert (key in found.keys.not_modelled) == (meant is None)
