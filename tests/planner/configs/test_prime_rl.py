@@ -312,3 +312,20 @@ def test_the_metrics_of_its_trainer_are_read(tmp_path):
     assert (log.sheet.name, log.steps, log.step_seconds) == ("prime-rl", 3, 40.0)
     assert dict(log.stage_seconds) == {"update_actor": 25.5, "weight_sync": 3.0}
     assert dict(log.other_seconds) == {"wait_for_batch": 9.0}
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "way"),
+    [
+        (None, "", None),
+        (None, "--trainer.model.fused_lm_head_token_chunk_size disabled", "whole-compiled"),
+        ("0.7", "", None),
+        ("0.6", "", "whole-compiled"),  # whose default is no chunk
+        ("0.6", "--trainer.model.fused_lm_head_token_chunk_size 8192", None),
+        ("0.4", "", None),
+    ],
+)
+def test_a_head_without_chunks_makes_logits_of_all_tokens(version, more, way):
+    options = replace(OPTIONS, version=version)
+    found = imported("prime-rl", [*BASES["a node"], *more.split()], options)
+    assert found.job.trainer("actor").logits == way
