@@ -240,7 +240,7 @@ class CandidateTable:
             alone = not rows.staying.max(initial=0) and not rows.peak.max(initial=0)
             spared = self.generations.ways.spared_bytes(replicas) if alone else 0
             seconds = self._sync_seconds(replicas, site)
-            return [WeightMove(name, seconds, copy, peak, synced, spared)]
+            return [WeightMove(name, seconds, copy, peak - spared, synced, spared)]
         resident = float(rows.staying[places].min(initial=rows.staying.max()))
         return self.generations.moves(rows.shardings[sharding], replicas, resident)
 

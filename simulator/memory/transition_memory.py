@@ -249,11 +249,10 @@ def bucket_terms(
     more = 1 if method.handed_on and not sends else 0
     buckets = _bucket_bytes(method, transition.train, bucket_bytes, more)
     grouped = method.transport in GROUPED
-    beside = sends or method.handed_on or not transition.generate.engine.share.beside_bytes
     return {
         WEIGHT_BUCKETS: max(whole, buckets),
         SYNC_GROUP: COMMUNICATOR_BYTES if grouped else 0,
-        CONTEXT: transition.generate.device.context_bytes if beside else 0,
+        CONTEXT: transition.generate.device.context_bytes,
     }
 
 

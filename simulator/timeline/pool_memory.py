@@ -401,6 +401,8 @@ def _buckets_between_pools(
             sends = pool.name == transition.train.layout.pool
             size = placed.plan.bucket_bytes
             terms = bucket_terms(transition, size, sends=sends) if transition.streams else {}
+            if not sends and _alone(placed, generate):
+                terms[CONTEXT] = 0
             if not sends and synced_bytes(transition):
                 terms[KV_CACHE] = generation[generate.task.name][KV_CACHE]
             return {TRANSITION: terms} if terms else {}

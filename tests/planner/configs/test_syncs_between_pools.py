@@ -7,6 +7,7 @@ from rlplan.planner.configs.importing import ImportOptions
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.pool_memory import memory_moments
 from rlplan.units import GIB, MIB
+from tests.planner.configs.test_uncounted_models import LEARNERS
 
 # 0.5B on 8 L20, half of them generating, as verl's own test has it (tests/special_e2e/run_fully_async_policy.sh).
 APART = (
@@ -51,3 +52,16 @@ def test_sglang_gives_its_cache_back_meanwhile():
     syncs, generates = coming("actor_rollout_ref.rollout.name=sglang", f"{BUCKETS}=1024")
     assert "KV cache" not in syncs
     assert generates["KV cache"] > 0
+
+
+def test_the_context_of_an_engine_alone_on_its_gpus_lies_beside_its_share():
+    """open-instruct's engines take weights in themselves; a process of verl's beside an engine has a context of its own."""
+    handed = coming("actor_rollout_ref.rollout.name=vllm")
+    assert [each["context and libraries"] for each in handed] == [GIB, GIB]
+    options = ImportOptions(gpu="l20", mean_response=300, mean_prompt=100, environment={})
+    checked = check_config("open-instruct", LEARNERS.split(), options)
+    there = PlacedPlan(checked.plan, checked.facts)
+    moments = memory_moments(there, there.plan.pool("rollout"))
+    alone = moments["transition"], moments["actor.generate"]
+    assert not any("context and libraries" in each for each in alone)
+    assert all(each["generation engine beside its share"] for each in alone)
