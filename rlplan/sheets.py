@@ -60,6 +60,10 @@ class SyncMethod:
         relays: Whether ranks on the sender's node pass on what it sends, over their own network cards.
         bucket_bytes: Weights that are sent at a time; 0 is tensor by tensor.
         buckets_held: Buckets that a GPU has at a time, on either side.
+        handed_on: Whether a process beside the engine of another pool takes weights in, and hands them to it through one
+            more bucket.
+        frees_cache: Starts of the names of engines of another pool that give their KV cache back while weights come; all
+            others keep it.
         sent_fraction: Share of the weights' bytes that is sent: of what an update changed, with positions.
             Below 1 it is of the parameters that a token reaches: experts that few tokens reach change less.
         fixed_seconds: Every call: pausing the engine, a barrier of all ranks, and the steps at its end.
@@ -94,6 +98,8 @@ class SyncMethod:
     relays: bool = False
     bucket_bytes: NonNegativeInt = 0
     buckets_held: AtLeastOne = 1
+    handed_on: bool = False
+    frees_cache: tuple[str, ...] = ()
     sent_fraction: Fraction = 1.0
     fixed_seconds: NonNegative = 0.0
     bucket_seconds: NonNegative = 0.0

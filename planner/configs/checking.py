@@ -28,6 +28,7 @@ from rlplan.planner.configs.improving import Improvement, improvements
 from rlplan.planner.configs.reading.settings import OFF, Lost, Settings
 from rlplan.planner.configs.run import Run, Work
 from rlplan.planner.configs.sizes import nearest_divisor
+from rlplan.planner.configs.uncounted import uncounted_models
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast, MemoryForecast
@@ -265,16 +266,20 @@ def _of_relaxed(settings: Settings, laid_out: DivisibleJob, broken: list[Finding
 def _with_findings(
     settings: Settings, checked: Checked, broken: list[Finding], found: Imported
 ) -> Checked:
-    spared = _spared(settings, checked)
+    verdict, spared = _spared(settings, checked)
+    uncounted = tuple(uncounted_models(found))
+    if uncounted and verdict == "fits":
+        verdict = "may not fit"
     work = found.job.workload
     steps, epoch_steps = training_steps(settings, work.prompts, work.updates * work.epochs)
     return replace(
         checked,
         findings=tuple(broken),
-        verdict=spared[0],
+        verdict=verdict,
         remarks=(
+            *uncounted,
             *checked.remarks,
-            *spared[1],
+            *spared,
             *_what_would_fit(settings, checked, found),
         ),
         unchecked=_unchecked(settings.sheet.name),

@@ -236,7 +236,11 @@ class CandidateTable:
             copy = replicas.weight_bytes
             name = self.generations.ways.copied
             peak = self.generations.ways.copied_peak_bytes(replicas)
-            return [WeightMove(name, self._sync_seconds(replicas, site), copy, peak)]
+            synced = self.generations.ways.copied_synced_bytes(replicas)
+            alone = not rows.staying.max(initial=0) and not rows.peak.max(initial=0)
+            spared = self.generations.ways.spared_bytes(replicas) if alone else 0
+            seconds = self._sync_seconds(replicas, site)
+            return [WeightMove(name, seconds, copy, peak - spared, synced, spared)]
         resident = float(rows.staying[places].min(initial=rows.staying.max()))
         return self.generations.moves(rows.shardings[sharding], replicas, resident)
 

@@ -45,6 +45,8 @@ from rlplan.simulator.memory.transition_memory import (
     bucket_terms,
     extra_weight_bytes,
     generation_working_bytes,
+    has_own_context,
+    synced_bytes,
     train_shard_bytes,
     transition_terms,
 )
@@ -66,12 +68,16 @@ class WeightMove:
     Attributes:
         extra_bytes: Weights that generation adds to the pool's residents.
         peak_bytes: What the transition takes of each GPU beside the pool's residents.
+        synced_bytes: What it has on an engine's GPU of another pool beside weights and cache.
+        spared_bytes: Context that is counted among what an engine alone on its GPUs has beside its share.
     """
 
     transition: TransitionName
     seconds: float
     extra_bytes: int
     peak_bytes: int
+    synced_bytes: int = 0
+    spared_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,11 +320,20 @@ class GenerationTable:
         return self.engine.share.lasting_bytes(replicas.layout.tp * replicas.layout.pp)
 
     def left_bytes(
-        self, replicas: Replicas, resident_bytes: Floats | np.float64, extra_bytes: int
+        self,
+        replicas: Replicas,
+        resident_bytes: Floats | np.float64,
+        extra_bytes: int,
+        synced_bytes: int = 0,
+        spared_bytes: int = 0,
     ) -> Floats:
         """Return the cache that an engine's share leaves, of use or not; the largest share unless one is pinned.
 
         What lay there when the engine started is not told apart from what came later: as if nothing had.
+
+        Args:
+            synced_bytes: What a sync from another pool has beside weights and cache.
+            spared_bytes: Of the context, what is counted beside the share.
         """
         others = resident_bytes + self.beside_bytes(replicas)
         room = Room(
@@ -327,12 +342,14 @@ class GenerationTable:
             working_bytes=replicas.working_bytes,
             others_bytes=others,
             started_bytes=0.0,
+            synced_bytes=synced_bytes,
         )
         draft = self.options.space.drafts.get(self.task.name)
         fraction: Floats | float = replicas.layout.memory_fraction
         if draft is None or draft.memory_fraction is None:
             usable = self.options.space.capacity_bytes(replicas.site)
-            fraction = room.fraction_left(self.engine, usable - self._context_bytes(replicas))
+            usable -= self._context_bytes(replicas) - spared_bytes
+            fraction = room.fraction_left(self.engine, usable)
         return room.cache_bytes(self.engine, fraction)
 
     def fitting(
@@ -344,11 +361,13 @@ class GenerationTable:
         """
         usable = self.options.space.capacity_bytes(replicas.site)
         share, others = self.engine.share, resident_bytes + self.beside_bytes(replicas)
-        left = self.left_bytes(replicas, resident_bytes, move.extra_bytes)
+        left = self.left_bytes(
+            replicas, resident_bytes, move.extra_bytes, move.synced_bytes, move.spared_bytes
+        )
         cache = np.minimum(left, replicas.useful_bytes)
         filled = left if share.fills else cache
-        own = replicas.working_bytes + move.extra_bytes + share.awake_bytes
-        own += self._context_bytes(replicas)
+        own = max(replicas.working_bytes + share.awake_bytes, move.synced_bytes)
+        own += move.extra_bytes + self._context_bytes(replicas) - move.spared_bytes
         full = others + own + np.rint(filled)
         moving = others + move.peak_bytes
         fits = (cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable)
@@ -603,6 +622,15 @@ class WeightMoves:
         moved = self._copying(replicas.layout, replicas.site, replicas.site)
         buckets = bucket_terms(moved, sends=False).values() if moved.streams else ()
         return replicas.weight_bytes + sum(buckets)
+
+    def copied_synced_bytes(self, replicas: Replicas) -> int:
+        """Return what weights that come to a copy on a pool of its own take beside it and its cache."""
+        return synced_bytes(self._copying(replicas.layout, replicas.site, replicas.site))
+
+    def spared_bytes(self, replicas: Replicas) -> int:
+        """Return the context that an engine alone on a pool has among what lies beside its share."""
+        moved = self._copying(replicas.layout, replicas.site, replicas.site)
+        return moved.generate.device.context_bytes if has_own_context(moved) else 0
 
     def _trained(self, sharding: WeightSharding, site: Site) -> PlacedTask:
         """Return the update that leaves weights in a sharding on a site."""

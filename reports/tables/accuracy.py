@@ -174,6 +174,7 @@ GROUPS = {
     "later": "Rows that came later",
     "newer": "Rows of autumn 2026",
     "newest": "Rows of the last gathering",
+    "latest": "Rows of the histories of frameworks",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }

@@ -368,12 +368,12 @@ class SystemsComparison:
 
 
 Outcome = Literal["runs", "oom"]
-Group = Literal["shown", "collected", "later", "newer", "newest", "host", "bug"]
+Group = Literal["shown", "collected", "later", "newer", "newest", "latest", "host", "bug"]
 Said = Literal["fits", "may not fit", "does not fit", "no answer"]
 Score = Literal["right", "may", "wrong"]
 
 # What of the groups counts: those whose outcome is the GPUs', and the configuration's.
-COUNTED: tuple[Group, ...] = ("shown", "collected", "later", "newer", "newest")
+COUNTED: tuple[Group, ...] = ("shown", "collected", "later", "newer", "newest", "latest")
 RIGHT: dict[Outcome, Said] = {"runs": "fits", "oom": "does not fit"}
 
 
@@ -389,7 +389,7 @@ class FitCase:
         peak_bytes: Of a GPU, where the report has it.
         trainer_bytes: Most that the trainer's process had allocated, as PyTorch counts it, where it is no engine's process too.
         host_memory_bytes: Of a node, where the outcome is the host's.
-        group: `shown`, `collected`, `later`, `newer` and `newest` were gathered one after the other; `bug` is caused by a
+        group: `shown`, `collected`, `later`, `newer`, `newest` and `latest` were gathered one after the other; `bug` is caused by a
             fault of one version.
         trust: How complete the report is: high, medium or low; empty where nobody judged it.
         stage: When it ran out, in the report's words.

@@ -15,6 +15,7 @@ from rlplan.sheets import EngineSheet, SyncMethod
 from rlplan.simulator.costs.syncs import volume_of
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import (
+    COMMUNICATOR_BYTES,
     CONTEXT,
     JUDGED_COLUMNS,
     Terms,
@@ -41,6 +42,7 @@ class Room:
         working_bytes: Of the engine beside weights and cache.
         others_bytes: Of all others: what stays of trained models, of models that only infer.
         started_bytes: Of those, what lay there when the engine started.
+        synced_bytes: What a sync of weights from another pool has there beside weights and cache.
     """
 
     capacity_bytes: int
@@ -48,6 +50,7 @@ class Room:
     working_bytes: int
     others_bytes: Floats | float
     started_bytes: Floats | float
+    synced_bytes: int = 0
 
     def cache_bytes(self, engine: EngineSheet, fraction: Floats | float) -> Floats:
         """Return the bytes of the card that a share leaves to the KV cache; 0 if there are none."""
@@ -76,9 +79,12 @@ class Room:
         share = engine.share
         if share.of == "free" or share.counts_others == "everything":
             return np.full(np.shape(self.others_bytes), engine.memory_fraction)
-        left = usable_bytes - self.others_bytes - share.awake_bytes
-        if share.of == "static":
-            left = left - self.working_bytes
+        # What it works in goes off a share of the card, and lies beside one of weights and cache; a sync has no use for it.
+        inside, beside = (
+            (0, self.working_bytes) if share.of == "static" else (self.working_bytes, 0)
+        )
+        left = usable_bytes - self.others_bytes
+        left = left - max(beside + share.awake_bytes, self.synced_bytes - inside)
         whole = np.floor(HUNDREDTHS * left / self.capacity_bytes) / HUNDREDTHS
         return np.asarray(np.minimum(np.maximum(whole, 0.0), engine.memory_fraction))
 
@@ -89,6 +95,9 @@ def hundredths(fraction: float) -> float:
 
 
 WEIGHT_BUCKETS = "weights under way"
+# Of the ranks of both pools, beside those of either (`COMMUNICATOR_BYTES`).
+SYNC_GROUP = "communicator of the weight sync"
+GROUPED = frozenset({"broadcast", "point to point"})
 # Layers that the transition of fully sharded weights gathers at a time: the default of DeepSpeed's
 # `tp_gather_partition_size` (DeepSpeed 0.14, runtime/config.py, HybridEngineConfig).
 PIECE_LAYERS = 8
@@ -99,6 +108,7 @@ def generation_room(
     transition: PlacedTransition | None,
     others_bytes: float,
     started_bytes: float = 0.0,
+    synced_bytes: int = 0,
 ) -> Room:
     """Return what lies on a GPU while an engine generates.
 
@@ -107,6 +117,7 @@ def generation_room(
             None if it trains elsewhere.
         others_bytes: Residents of the pool, the weights of a separate copy left out.
         started_bytes: Of those, what lay there when the engine started.
+        synced_bytes: What a sync from another pool has there beside weights and cache.
     """
     own = (
         generation_weight_bytes(generate) if transition is None else extra_weight_bytes(transition)
@@ -117,6 +128,7 @@ def generation_room(
         working_bytes=generation_working_bytes(generate),
         others_bytes=others_bytes,
         started_bytes=started_bytes,
+        synced_bytes=synced_bytes,
     )
 
 
@@ -185,7 +197,7 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     """Return what a transition on one pool takes of each GPU beside the pool's residents.
 
     Args:
-        bucket_bytes: Of the plan; for trainers that reshard in buckets.
+        bucket_bytes: Of the plan; for trainers that reshard in buckets, and for a framework's method in place of its usual ones.
     """
     train, generate = transition.train, transition.generate
     extra, volume = extra_weight_bytes(transition), volume_of(transition)
@@ -196,7 +208,8 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     elif transition.moves_adapter:
         peak = extra + _whole_bytes(method, train)
     elif method is not None:
-        peak = extra + max(_bucket_bytes(method, train), _whole_bytes(method, train))
+        buckets = _bucket_bytes(method, train, bucket_bytes)
+        peak = extra + max(buckets, _whole_bytes(method, train))
     elif transition.keeps_own_weights:
         peak = extra + _piece_bytes(train)
     elif train.engine.reshards_in_buckets:
@@ -220,20 +233,50 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     return terms
 
 
-def bucket_terms(transition: PlacedTransition, *, sends: bool) -> Terms:
+def bucket_terms(
+    transition: PlacedTransition, bucket_bytes: int = BUCKET_BYTES, *, sends: bool
+) -> Terms:
     """Return what a framework's method takes of a GPU on one side of two pools, beside residents.
 
     Args:
+        bucket_bytes: Of the plan, as `transition_terms` has them.
         sends: Whether it is the side that trains.
     """
     method = transition.sheet.method
     if method is None:  # no GPU
         return {}
     whole = _whole_bytes(method, transition.train) if sends else 0
+    more = 1 if method.handed_on and not sends else 0
+    buckets = _bucket_bytes(method, transition.train, bucket_bytes, more)
+    grouped = method.transport in GROUPED
     return {
-        WEIGHT_BUCKETS: max(whole, _bucket_bytes(method, transition.train)),
+        WEIGHT_BUCKETS: max(whole, buckets),
+        SYNC_GROUP: COMMUNICATOR_BYTES if grouped else 0,
         CONTEXT: transition.generate.device.context_bytes,
     }
+
+
+def has_own_context(transition: PlacedTransition) -> bool:
+    """Tell whether an engine on a pool of its own has its context among what lies beside its share, and is its GPUs' only process."""
+    method, share = transition.sheet.method, transition.generate.engine.share
+    alone = not transition.same_pool and (method is None or not method.handed_on)
+    return alone and share.beside_bytes > 0
+
+
+def synced_bytes(transition: PlacedTransition, bucket_bytes: int = BUCKET_BYTES) -> int:
+    """Return what weights from another pool take of an engine's GPU beside its own and its KV cache.
+
+    0 where it gives the cache back meanwhile, or has no weights of its own. An engine whose cache is what all others leave is
+    taken to leave room for them.
+    """
+    engine, method = transition.generate.engine, transition.sheet.method
+    if method is None or transition.same_pool or transition.moves_adapter or not transition.streams:
+        return 0
+    sized = engine.share.of == "free" or engine.share.counts_others == "everything"
+    if sized or engine.name.startswith(method.frees_cache):
+        return 0
+    terms = bucket_terms(transition, bucket_bytes, sends=False)
+    return terms[WEIGHT_BUCKETS] + terms[SYNC_GROUP]
 
 
 def _whole_bytes(method: SyncMethod | None, train: PlacedTask) -> int:
@@ -244,13 +287,18 @@ def _whole_bytes(method: SyncMethod | None, train: PlacedTask) -> int:
     return train.parameters * train.stored.weight_bytes if sharded else 0
 
 
-def _bucket_bytes(method: SyncMethod, train: PlacedTask) -> int:
+def _bucket_bytes(method: SyncMethod, train: PlacedTask, bucket_bytes: int, more: int = 0) -> int:
     """Return what a framework's method has on a GPU beside both shards: buckets, or a tensor at a time.
 
     A tensor is gathered whole before it goes into a bucket; the largest is the embedding.
+
+    Args:
+        bucket_bytes: Of the plan: the usual ones of plans say nothing of a framework's.
+        more: Buckets beyond those that either side has.
     """
     largest = train.model.embedding_parameters * train.stored.weight_bytes
-    return max(method.buckets_held * method.bucket_bytes, largest)
+    said = bucket_bytes if bucket_bytes != BUCKET_BYTES and method.bucket_bytes else 0
+    return max((method.buckets_held + more) * (said or method.bucket_bytes), largest)
 
 
 def _bucketed_peak(transition: PlacedTransition) -> int:

@@ -5,7 +5,7 @@ its own fullest pipeline stage, which for tasks of different pipelines need not 
 upper bound then, exact elsewhere.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,7 @@ from rlplan.simulator.generation.generating import host_cache_bytes
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
+    CONTEXT,
     KV_CACHE,
     TaskMemory,
     Terms,
@@ -40,8 +41,10 @@ from rlplan.simulator.memory.transition_memory import (
     bucket_terms,
     cache_shortage_bytes,
     generation_room,
+    has_own_context,
     hundredths,
     serving_shortage_bytes,
+    synced_bytes,
     transition_terms,
 )
 from rlplan.simulator.model import OFFLOADED, largest_shard, layer_activation_bytes
@@ -264,7 +267,7 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
     for task in generating:
         resident |= _copy_terms(placed, task)
     moments |= generation
-    moments |= _buckets_between_pools(placed, pool)
+    moments |= _buckets_between_pools(placed, pool, generation)
     # Weights that are copied for a task take no further memory if another task keeps them on the GPU.
     return {
         name: FrozenDict({term: size for term, size in (resident | transient).items() if size})
@@ -310,7 +313,7 @@ def memory_fraction_left(
     if generate.engine.share.counts_others == "everything":
         return generate.layout.memory_fraction
     usable = round(usable_fraction * generate.device.sheet.memory_bytes)
-    usable -= generate.device.context_bytes
+    usable -= 0 if _alone(placed, generate) else generate.device.context_bytes
     return hundredths(float(_room(placed, generate).fraction_left(generate.engine, usable)))
 
 
@@ -330,7 +333,9 @@ def _found_room(placed: PlacedPlan, generate: PlacedTask) -> Room:
     others = staying(map(task_memory, beside)) | _beside_terms(generate)
     started = sum(size for term, size in others.items() if term.endswith(WEIGHTS))
     transition = _transition_on_pool(placed, generate)
-    return generation_room(generate, transition, sum(others.values()), started)
+    coming = placed.transition_to(generate) if transition is None else None
+    synced = 0 if coming is None else synced_bytes(coming, placed.plan.bucket_bytes)
+    return generation_room(generate, transition, sum(others.values()), started, synced)
 
 
 def _cache_bytes(generate: PlacedTask, room: Room) -> float:
@@ -350,10 +355,19 @@ def _generation_moments(placed: PlacedPlan, generate: PlacedTask) -> dict[str, T
     useful = left if share.fills else min(left, useful_kv_bytes(generate))
     terms[KV_CACHE] = round(max(least_kv_bytes(generate), useful))
     terms[BESIDE] = _beside_terms(generate).get(BESIDE, 0) + share.awake_bytes
+    if _alone(placed, generate):
+        terms[CONTEXT] = 0
     if transition is not None and share.wakes_whole:
         moments[TRANSITION] |= {name: terms[name] for name in (KV_CACHE, BESIDE)}
     moments[generate.task.name] = terms
     return moments
+
+
+def _alone(placed: PlacedPlan, generate: PlacedTask) -> bool:
+    """Tell whether an engine's process, whose context lies beside its share, is the only one on its GPUs."""
+    coming = placed.transition_to(generate)
+    tasks = placed.tasks_on(placed.plan.pool(generate.layout.pool))
+    return len(tasks) == 1 and coming is not None and has_own_context(coming)
 
 
 def _cache_shortage_bytes(placed: PlacedPlan, task: PlacedTask) -> int:
@@ -377,15 +391,28 @@ def _engine_terms(generate: PlacedTask) -> tuple[str, ...]:
     return weights_term(generate.task.role, generating=True), KV_CACHE
 
 
-def _buckets_between_pools(placed: PlacedPlan, pool: ResourcePool) -> dict[str, Terms]:
-    """Return what a framework's method takes of a pool that sends weights to another, or gets them."""
+def _buckets_between_pools(
+    placed: PlacedPlan, pool: ResourcePool, generation: Mapping[str, Terms]
+) -> dict[str, Terms]:
+    """Return what a framework's method takes of a pool that sends weights to another, or gets them.
+
+    Args:
+        generation: Terms of the pool's generating tasks, by their names: an engine that gets weights keeps its cache,
+            unless it gives it back.
+    """
     for generate in placed.tasks.values():
         transition = placed.transition_to(generate) if generate.task.kind == "generate" else None
         if transition is None or transition.same_pool:
             continue
         if pool.name in {transition.train.layout.pool, generate.layout.pool}:
             sends = pool.name == transition.train.layout.pool
-            return {TRANSITION: bucket_terms(transition, sends=sends)} if transition.streams else {}
+            size = placed.plan.bucket_bytes
+            terms = bucket_terms(transition, size, sends=sends) if transition.streams else {}
+            if not sends and _alone(placed, generate):
+                terms[CONTEXT] = 0
+            if not sends and synced_bytes(transition):
+                terms[KV_CACHE] = generation[generate.task.name][KV_CACHE]
+            return {TRANSITION: terms} if terms else {}
     return {}
 
 

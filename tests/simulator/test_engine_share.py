@@ -107,6 +107,28 @@ def test_a_hundredth_more_than_the_largest_share_is_too_much(weights, others, us
         assert (fraction + 0.01) * CAPACITY + others > usable - 1
 
 
+@given(shares, sizes, st.integers(0, 10 * GIB), sizes, st.integers(0, 20 * GIB))
+def test_the_largest_share_leaves_room_for_weights_that_come_while_nothing_is_worked_on(
+    share, weights, working, others, synced
+):
+    engine = engine_with(share)
+    if share.of == "free" or share.counts_others == "everything":
+        return
+    own = replace(room(weights, working, float(others)), synced_bytes=synced)
+    cache = float(own.cache_bytes(engine, float(own.fraction_left(engine, CAPACITY))))
+    if cache:
+        busiest = max(working + share.awake_bytes, synced)
+        assert others + weights + cache + busiest <= CAPACITY + 1
+
+
+def test_weights_that_come_take_what_they_need_beyond_what_the_engine_works_in():
+    """Of 80 GiB 4 lie beside; 6 that come need 3 more than the 3 that are worked in: 73 of 80 GiB are left, 0.91."""
+    engine = replace(engine_with(EngineShare(counts_others="nothing")), memory_fraction=1.0)
+    own = replace(room(10 * GIB, 3 * GIB, 4.0 * GIB), synced_bytes=6 * GIB)
+    assert float(own.fraction_left(engine, CAPACITY)) == 0.91
+    assert float(replace(own, synced_bytes=0).fraction_left(engine, CAPACITY)) == 0.95
+
+
 def test_shares_are_whole_hundredths_rounded_down_and_at_least_one():
     assert [hundredths(each) for each in (0.0, 0.004, 0.29, 0.666, 0.9)] == [
         0.01,

@@ -24,10 +24,14 @@ from rlplan.simulator.costs.syncs import (
     sync_seconds,
     transition_cost,
 )
+from rlplan.simulator.memory.task_memory import COMMUNICATOR_BYTES
 from rlplan.simulator.memory.transition_memory import (
+    SYNC_GROUP,
     WEIGHT_BUCKETS,
     bucket_terms,
     extra_weight_bytes,
+    has_own_context,
+    synced_bytes,
     transition_terms,
 )
 from rlplan.simulator.model import num_tensors
@@ -244,10 +248,40 @@ def test_a_plan_that_names_a_method_pays_for_its_stages_even_where_layouts_are_e
 
 
 def test_pools_apart_have_buckets_on_both_sides_and_not_a_second_model():
-    moved = transition("verl-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE)
+    moved = transition("slime-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE)
     for sends in (True, False):
-        # Two buckets of 2,048 MiB.
-        assert bucket_terms(moved, sends=sends)[WEIGHT_BUCKETS] == 2 * 2048 * 2**20
+        # Two buckets of 512 MiB.
+        assert bucket_terms(moved, sends=sends)[WEIGHT_BUCKETS] == 2 * 512 * 2**20
+        assert bucket_terms(moved, sends=sends)[SYNC_GROUP] == COMMUNICATOR_BYTES
+
+
+def test_a_process_beside_the_engine_has_one_more_bucket_than_the_trainers_and_a_context():
+    """verl's: two buckets of 2,048 MiB, or of what a plan says, and a third by which it hands weights on."""
+    handed = transition("verl-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE)
+    alone = transition("slime-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE)
+    sent, got = (bucket_terms(handed, sends=sends) for sends in (True, False))
+    assert (sent[WEIGHT_BUCKETS], got[WEIGHT_BUCKETS]) == (2 * 2**31, 3 * 2**31)
+    assert bucket_terms(handed, 2**30, sends=False)[WEIGHT_BUCKETS] == 3 * 2**30
+    assert [has_own_context(each) for each in (handed, alone)] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "engine", "synced"),
+    [
+        ("verl-nccl", "vllm", 3 * 2**31 + COMMUNICATOR_BYTES),
+        ("verl-nccl", "sglang-0.5", 0),  # which gives its cache back while weights come
+        ("slime-nccl", "sglang-0.5", 2**30 + COMMUNICATOR_BYTES),
+        ("slime-nccl", "tensorrt-llm", 0),  # whose cache is of what is free
+    ],
+)
+def test_weights_come_beside_the_cache_of_an_engine_that_keeps_it(name, engine, synced):
+    job, apart = job_of(), replace(AFTER, engine=engine)
+    moved = transition(name, BEFORE, apart, NODE, job, facts_of(job), target=NODE)
+    assert synced_bytes(moved) == synced
+
+
+def test_no_weights_come_to_an_engine_on_the_pool_that_trains():
+    assert synced_bytes(placed("verl-naive")) == 0
 
 
 def test_an_all_gather_of_whole_copies_holds_a_piece_beside_both_shards():

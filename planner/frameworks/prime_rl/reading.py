@@ -32,6 +32,8 @@ ENVIRONMENT: Final = re.compile(r"orchestrator\.(?:train\.)?(?:source\.)?env\.\d
 GROUPED, ALONE = "grpo", "reinforce-plus-plus"
 SEVERAL, DISAGGREGATED, MULTI = "several", "disaggregated", "multi_node"
 ADAM: Final = "adamw"
+# A head that makes logits of all tokens at once, and the way in which its log-probabilities are then made.
+WITHOUT_CHUNKS, WHOLE_LOGITS = "disabled", "whole-compiled"
 # What scores samples by another model, or by the trained one with more before them (configs/algorithm.py).
 TAUGHT: Final = {
     "opd": f"log-probabilities that a teacher on servers of its own tells; {SERVICE}",
@@ -306,6 +308,9 @@ def _steps_on_host(settings: Settings) -> bool:
 def _options(settings: Settings) -> TrainerOptions:
     own = of_actor(settings)
     options = TrainerOptions(weights=own.value("model_dtype"))  # type: ignore[arg-type]
+    if settings.value("head_chunk") == WITHOUT_CHUNKS:
+        # trainer/models/layers/lm_head.py, VanillaOutputLinear; trainer/rl/train.py divides, and makes both of whole logits.
+        options = replace(options, logits=WHOLE_LOGITS)
     if own.on("cpu_offload"):
         return replace(options, host_states=True)
     if _steps_on_host(settings):

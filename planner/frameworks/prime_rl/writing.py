@@ -10,7 +10,14 @@ from rlplan.job import Job
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.writing.export import UPDATE, Export, Value, Variable
-from rlplan.planner.frameworks.prime_rl.reading import ALONE, FILE_SYSTEM, GROUPED, NIXL
+from rlplan.planner.frameworks.prime_rl.reading import (
+    ALONE,
+    FILE_SYSTEM,
+    GROUPED,
+    NIXL,
+    WHOLE_LOGITS,
+    WITHOUT_CHUNKS,
+)
 from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.rules.layouts import FULLY_SHARDED
 
@@ -184,6 +191,8 @@ def _trainer(export: Export) -> None:
     export.put_size("actor", "optimizer_offload", layout.offload)
     if options.host_optimizer:
         export.put("full_offload", True)
+    if options.logits == WHOLE_LOGITS:
+        export.put("head_chunk", WITHOUT_CHUNKS)
     export.put_size("actor", "model_dtype", options.weights)
     export.put_size("actor", "max_gradient_norm", export.losses["max_gradient_norm"])
     kind = layout.recompute

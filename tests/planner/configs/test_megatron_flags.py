@@ -607,7 +607,7 @@ def test_lists_of_layers_are_what_python_makes_of_them(written):
     ("told", "more", "framework"),
     [
         ('{\\"A\\": \\"${NOT_SET}\\", \\"SLIME_BACKEND\\": \\"fsdp\\"}', "", "slime-fsdp"),
-        ('{\\"SLIME_BACKEND\\": \\"fsdp\\"}', "--train-backend megatron", "slime"),
+        ('{\\"SLIME_BACKEND\\": \\"fsdp\\"}', "--train-backend megatron", "slime-0.1"),
         ('{\\"A\\": \\"1\\"}', "", "slime"),
     ],
 )

@@ -353,3 +353,20 @@ def test_an_engine_that_casts_weights_and_guesses_is_read(whole):
     found = imported("prime-rl", [whole, *told], OPTIONS)
     assert found.job.rollout_precision == "fp8"
     assert found.job.speculation == Speculation(draft_tokens=4, layers=0)
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "way"),
+    [
+        (None, "", None),
+        (None, "--trainer.model.fused_lm_head_token_chunk_size disabled", "whole-compiled"),
+        ("0.7", "", None),
+        ("0.6", "", "whole-compiled"),  # whose default is no chunk
+        ("0.6", "--trainer.model.fused_lm_head_token_chunk_size 8192", None),
+        ("0.4", "", None),
+    ],
+)
+def test_a_head_without_chunks_makes_logits_of_all_tokens(version, more, way):
+    options = replace(OPTIONS, version=version)
+    found = imported("prime-rl", [*BASES["a node"], *more.split()], options)
+    assert found.job.trainer("actor").logits == way

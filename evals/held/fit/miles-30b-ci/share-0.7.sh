@@ -1,0 +1,64 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --disable-bias-linear \
+    --qk-layernorm \
+    --group-query-attention \
+    --num-attention-heads 32 \
+    --num-query-groups 4 \
+    --kv-channels 128 \
+    --num-layers 48 \
+    --hidden-size 2048 \
+    --ffn-hidden-size 6144 \
+    --normalization RMSNorm \
+    --position-embedding-type rope \
+    --swiglu \
+    --untie-embeddings-and-output-weights \
+    --vocab-size 151936 \
+    --moe-ffn-hidden-size 768 \
+    --moe-router-topk 8 \
+    --num-experts 128 \
+    --moe-grouped-gemm \
+    --hf-checkpoint Qwen/Qwen3-30B-A3B-FP8 \
+    --ref-load Qwen3-30B-A3B_torch_dist \
+    --prompt-data dapo-math-17k.jsonl \
+    --num-rollout 3 \
+    --rollout-batch-size 8 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 8192 \
+    --rollout-temperature 1 \
+    --global-batch-size 32 \
+    --balance-data \
+    --optimizer adam \
+    --lr 1e-6 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --advantage-estimator gspo \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --use-tis \
+    --use-routing-replay \
+    --tensor-model-parallel-size 4 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 2 \
+    --expert-model-parallel-size 8 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 2048 \
+    --rollout-num-gpus-per-engine 8 \
+    --sglang-mem-fraction-static 0.7 \
+    --sglang-max-running-requests 512 \
+    --sglang-moe-a2a-backend deepep \
+    --sglang-deepep-mode auto \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash \
+    --moe-token-dispatcher-type flex \
+    --moe-enable-deepep

@@ -1,0 +1,35 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --hf-checkpoint /models/Qwen3-4B \
+    --save /models/Qwen3-4B_slime \
+    --save-interval 20 \
+    --num-rollout 3000 \
+    --rollout-batch-size 32 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 8192 \
+    --rollout-temperature 0.8 \
+    --global-batch-size 256 \
+    --lr 1e-06 \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.0 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.0 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --tensor-model-parallel-size 2 \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 1 \
+    --recompute-granularity full \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 9216 \
+    --eval-interval 20 \
+    --n-samples-per-eval-prompt 16 \
+    --rollout-num-gpus-per-engine 2 \
+    --sglang-mem-fraction-static 0.7

@@ -1,0 +1,55 @@
+python3 train.py \
+    --actor-num-nodes 16 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --hf-checkpoint DeepSeek-R1 \
+    --ref-load DeepSeek-R1_torch_dist \
+    --load DeepSeek-R1_slime \
+    --save DeepSeek-R1_slime \
+    --save-interval 20 \
+    --num-rollout 3000 \
+    --rollout-batch-size 128 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 32768 \
+    --rollout-temperature 0.8 \
+    --over-sampling-batch-size 256 \
+    --dynamic-sampling-filter-path slime.rollout.filter_hub.dynamic_sampling_filters.check_reward_nonzero_std \
+    --num-steps-per-rollout 4 \
+    --balance-data \
+    --optimizer adam \
+    --lr 1e-6 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --tensor-model-parallel-size 8 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 4 \
+    --context-parallel-size 4 \
+    --expert-model-parallel-size 32 \
+    --expert-tensor-parallel-size 1 \
+    --decoder-last-pipeline-num-layers 13 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 16384 \
+    --rollout-num-gpus-per-engine 64 \
+    --sglang-mem-fraction-static 0.6 \
+    --sglang-enable-ep-moe \
+    --sglang-enable-dp-attention \
+    --sglang-dp-size 8 \
+    --sglang-moe-dense-tp-size 1 \
+    --sglang-enable-dp-lm-head \
+    --sglang-disable-radix-cache \
+    --sglang-enable-deepep-moe \
+    --sglang-deepep-mode auto \
+    --sglang-server-concurrency 1024 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --moe-enable-deepep \
+    --moe-token-dispatcher-type flex
