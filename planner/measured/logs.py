@@ -62,6 +62,10 @@ STEP = re.compile(r"[0-9]{1,18}")
 LARGEST_FIGURE = 1e15
 ENDS_OF_LINE = re.compile(r"\x1b\[[\d;]*m")
 
+OF_ANOTHER = (
+    "the log reads as one of {}, and the configuration is of {}: is it the log of this run?"
+)
+
 Figures = Mapping[str, float]
 
 
@@ -126,6 +130,13 @@ def steps_of_log(path: Path, *, updates: int = 1, grows: bool = False) -> StepsO
     sheet = _named_most(path, [each for each, _, _ in logged])
     steps, alone = next((steps, alone) for each, steps, alone in logged if each is sheet)
     return StepsOfLog(sheet, steps, alone)
+
+
+def other_framework(sheet: LogSheet, framework: str) -> str:
+    """Return whose log it is that a sheet reads, where another framework than this one writes such; empty where this one may."""
+    if sheet.name == framework or framework not in sheet_names("logs"):
+        return ""
+    return "" if load_log_sheet(framework).step == sheet.step else sheet.name
 
 
 def no_steps_error(path: Path) -> FileError:
