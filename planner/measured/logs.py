@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_text
 from rlplan.files.frozen import FrozenDict
-from rlplan.planner.measured.trackers import tracked_files, tracked_steps
+from rlplan.planner.measured.trackers import WANDB_STEP, tracked_files, tracked_steps
 from rlplan.profiles.sheets import load_log_sheet, sheet_names
 from rlplan.results.measurement import LoggedSteps, LogSheet
 
@@ -233,12 +233,26 @@ def _steps_by_sheet(
     every = every or summary
     lines = [] if every else list(_unwrapped(text.splitlines(), {each.step for each in sheets}))
     every = every or [figures for line in lines if (figures := _figures(line))]
+    every = _of_one_record(every)
     for sheet in sheets:
         printed = _steps_of_blocks(sheet, lines) if sheet.console_step else []
         printed = printed or list(_rows_of_dicts(sheet, lines))
         found = _merged(sheet, printed or [_keyed(sheet, each) for each in every])
         pasted = [] if any(sheet.step in each for each in found) else _pasted_steps(sheet, lines)
         yield sheet, pasted or found, bool(pasted or summary)
+
+
+def _of_one_record(rows: Sequence[Figures]) -> list[Figures]:
+    """Return rows of W&B's history, those that follow one another under one number taken together unless a figure differs."""
+    found: list[dict[str, float]] = []
+    for row in rows:
+        last = found[-1] if found else {}
+        same = WANDB_STEP in row and row[WANDB_STEP] == last.get(WANDB_STEP)
+        if same and all(last.get(key, value) == value for key, value in row.items()):
+            last |= row
+        else:
+            found.append(dict(row))
+    return list(found)
 
 
 def _text_of(path: Path) -> str:
