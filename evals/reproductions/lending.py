@@ -162,7 +162,8 @@ NOTES = (
     (
         "Assumed on H20: a mean of 13,400 tokens, as the same model had on the same data on H100 with half the limit; on 8 "
         "training GPUs TP4 EP8 without pipeline, since the stated TP4 PP2 EP8 does not fit on 8. Multi-token prediction, with "
-        "which the script samples, is not forecast: how many guesses are accepted is not published."
+        "which the script samples, is not forecast: how many guesses are accepted is not published; the factor of 0.5 that the static splits "
+        "give would be one of two tokens a step."
     ),
     (
         "FluidRL's shares follow what training waited for in the steps before, and are played as an adaptive share that begins at a half. "
