@@ -163,5 +163,6 @@ def test_rows_of_one_step_that_an_export_has_apart_are_one_step(tmp_path):
     assert (found.steps, found.step_seconds, found.response_tokens) == (3, 50.0, 300)
     again = [*rows, seconds | {"_step": 4, "timing_s/step": 60.0}]
     log.write_text("".join(f"{json.dumps(row)}\n" for row in again))
-    found = followed(log)
-    assert (len(found.steps), found.before_seconds) == (1, 200.0)
+    run = followed(log)
+    assert run is not None
+    assert (len(run.steps), run.before_seconds) == (1, 200.0)
