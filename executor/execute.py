@@ -1,6 +1,7 @@
 """Carry out a plan: start its pools, run iterations, and answer with what was measured."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -26,7 +27,7 @@ from rlplan.executor.control.moving import Adapter, drop_plans
 from rlplan.executor.control.run import REPLICAS_FILE, Progress, Run, Saving
 from rlplan.executor.control.services import check_services
 from rlplan.executor.control.start import check_machine, gpu_names
-from rlplan.executor.control.stopping import Stopping, check_goes_on
+from rlplan.executor.control.stopping import Stopping, check_goes_on, stops_at_once
 from rlplan.executor.control.summary import REPLICAS, possible_metrics
 from rlplan.executor.control.tracking import tracked
 from rlplan.executor.control.weights import with_weights
@@ -34,7 +35,7 @@ from rlplan.executor.data.workload import PromptBatches, job_of_batches
 from rlplan.executor.learning.rules import needed_columns
 from rlplan.executor.model.building import weights_folder
 from rlplan.executor.workers.cluster.looking import check_reached
-from rlplan.files.decoding import is_url
+from rlplan.files.decoding import decode, is_url, load_json
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.fingerprint import read_fingerprint
@@ -43,6 +44,9 @@ from rlplan.replicas import GENERATE, ReplicaSchedule, ReplicaTable
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
 from rlplan.trace import Trace, sorted_spans
+
+# What a run has measured when it writes its last checkpoint: one that is ended behind it can still write its results.
+ENDING_FILE = "measured-before-end.json"
 
 
 def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
@@ -94,7 +98,9 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     """
     tasks = check_runnable(plan)
     if schedule is not None:
-        check_coming(schedule, plan, joins=cluster is not None, moves=adapter is not None)
+        check_coming(schedule, plan, moves=adapter is not None)
+        if cluster is not None:  # another plan would have other replicas
+            cluster = replace(cluster, replan=None)
     check_services(log_to)
     stopping = stopping or Stopping()
     stopping.check_names(possible_metrics(plan, tasks))
@@ -105,10 +111,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     plan = with_weights(plan, tasks)
     prompts = PromptBatches(job_of_batches(plan), folder or Path(), needed_columns(plan.job))
     saving = saving or Saving()
-    start = find_checkpoint(saving.resume) if saving.resume is not None else None
-    if start is not None:
-        check_continues(start, plan, seed, iterations)
-        check_goes_on(start.folder, start.run_folder, start.state.iteration, stopping)
+    start, left = _resumed(saving, plan, out, seed, iterations, stopping)
     first = start.state.iteration if start is not None else 0
     url = "" if saving.checkpoints is None else saving.checkpoints.rstrip("/")
     goes_on = check_checkpoints_of(out, start, url)
@@ -118,20 +121,77 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     tell = _phase_progress(progress, first, iterations)
     with (
         tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
-        joined_cluster(plan, cluster, paths, folder or Path(), tell) as joined,
+        joined_cluster(
+            plan, cluster, paths, folder or Path(), tell, _first_replicas(schedule, first)
+        ) as joined,
     ):
         write_plan(out / PLAN_FILE, plan)
         _drop_earlier(out, first if goes_on else None)
         made_of = (plan, tasks, prompts, out, seed, iterations, saving, start, progress)
         run = Run(*made_of, joined, adapter, schedule)
-        run.carry_out(stopping, tracking)
-    first = max([first, *(each.iteration for each in run.replanned)])
-    evaluations = Evaluations(plan.job.evaluation, out, iterations)
+        run.is_over = left is not None
+        evaluations = Evaluations(plan.job.evaluation, out, iterations)
+
+        def measured_now() -> MeasuredRun:
+            machine = read_fingerprint(gpu_names()) if joined is None else joined.machine
+            return _measured(out, run, first, warmup, machine)
+
+        run.before_last = lambda: write_json(out / ENDING_FILE, measured_now())
+        if left is None or evaluations.is_due(first, ends=True):
+            run.carry_out(stopping, tracking)
     _export(saving, run.checkpoint, evaluations.best, out, folder)
-    machine = read_fingerprint(gpu_names()) if joined is None else joined.machine
-    measured = _measured(out, run, min(first + warmup, run.done - 1), machine)
+    took = tuple(row["seconds"] for row in read_evaluations(out))
+    measured = measured_now() if left is None else replace(left, evaluation_seconds=took)
     write_json(out / MEASURED_FILE, measured)
+    (out / ENDING_FILE).unlink(missing_ok=True)
     return measured
+
+
+def _resumed(
+    saving: Saving, plan: Plan, out: Path, seed: int, iterations: int, stopping: Stopping
+) -> tuple[Checkpoint | None, MeasuredRun | None]:
+    """Return the checkpoint with which a run begins, and what it measured where nothing but its results is left; None of none.
+
+    Raises:
+        FileError: It cannot be read, another job wrote it, or nothing is left to do.
+    """
+    if saving.resume is None:
+        return None, None
+    start = find_checkpoint(saving.resume)
+    left = _left_over(start, plan, out, iterations, stopping)
+    check_continues(start, plan, seed, None if left else iterations)
+    if left is None:
+        check_goes_on(start.folder, start.run_folder, start.state.iteration, stopping)
+    return start, left
+
+
+def _left_over(
+    start: Checkpoint, plan: Plan, out: Path, iterations: int, stopping: Stopping
+) -> MeasuredRun | None:
+    """Return what a run of the same plan measured that was ended behind its last checkpoint, before its results were written.
+
+    None where there is none in the folder, or iterations are left to do.
+    """
+    file, done = out / ENDING_FILE, start.state.iteration
+    if start.run_folder.resolve() != out.resolve() or not file.exists():
+        return None
+    found = decode(MeasuredRun, load_json(file), str(file))
+    if not found.trace.iterations or found.trace.iterations[-1].iteration + 1 != done:
+        return None
+    if done != iterations and not stops_at_once(start.run_folder, done, stopping):
+        return None
+    return found if replace(found.plan, made_by=plan.made_by) == plan else None
+
+
+def _first_replicas(schedule: ReplicaSchedule | ReplicaTable | None, done: int) -> int | None:
+    """Return how many replicas a run asks a cluster for before it begins; None where all stay.
+
+    Args:
+        done: Iterations before it.
+    """
+    if schedule is None:
+        return None
+    return schedule.at(done) if isinstance(schedule, ReplicaSchedule) else 1
 
 
 def _drop_earlier(out: Path, done: int | None) -> None:
@@ -145,18 +205,22 @@ def _drop_earlier(out: Path, done: int | None) -> None:
     drop_plans(out, -1 if done is None else done)
     if done is None:
         (out / REPLICAS_FILE).unlink(missing_ok=True)
+        (out / ENDING_FILE).unlink(missing_ok=True)
     (out / MEASURED_FILE).unlink(missing_ok=True)
 
 
 def _measured(
-    out: Path, run: Run, warmup_iterations: int, machine: FrozenDict[str, str]
+    out: Path, run: Run, first: int, warmup: int, machine: FrozenDict[str, str]
 ) -> MeasuredRun:
     """Return what a run measured.
 
     Args:
         out: Its folder, with the metrics of its iterations.
-        warmup_iterations: First iterations that comparisons leave out.
+        first: Iterations that were done before it.
+        warmup: First ones by its last plan that comparisons leave out.
     """
+    begins = max([first, *(each.iteration for each in run.replanned)])
+    warmup_iterations = min(begins + warmup, run.done - 1)
     every = read_metrics(out)
     rows = [row for row in every if row["iteration"] >= warmup_iterations]
     tokens = {int(row["iteration"]): row["response_tokens"] for row in every}

@@ -126,7 +126,7 @@ class ReplicaTable:
         return next(found, self.rows[0])
 
 
-Event = Literal["wanted", "joined", "left", "lost", "not started"]
+Event = Literal["wanted", "joined", "left", "lost", "not started", "no place"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +158,8 @@ class ReplicaChange:
         if self.event == "not started":
             gives_up = "; none is started any more" if self.gives_up else ""
             return f"replica {self.replica} did not start{gives_up}"
+        if self.event == "no place":
+            return f"replica {self.replica} is wanted, and no free node of the cluster has its devices: {left}"
         return f"replica {self.replica} has {self.event}: {left}"
 
     @property

@@ -153,9 +153,17 @@ NOTES = (
         "of 16 + 8 then 8 % too long: two factors do not explain both runs without lending."
     ),
     (
+        "verl's table of V1's modes has a synchronous run on those 32 GPUs too (547 s a step), which has no part in the factor either: "
+        "from sheets it is forecast 16 % too short, where 16 + 16 is 8 % and 16 + 8 23 % too long. With generation 0.8 and training "
+        "2.5 times as long as from sheets they come out 17 % and 1 % too short and 10 % too long. So no two factors explain the three: "
+        "generation of 64 sequences a replica (the synchronous run) is forecast too fast, that of several hundred (16 + 8) too slow, "
+        "and the updates cannot be told apart from it."
+    ),
+    (
         "Assumed on H20: a mean of 13,400 tokens, as the same model had on the same data on H100 with half the limit; on 8 "
         "training GPUs TP4 EP8 without pipeline, since the stated TP4 PP2 EP8 does not fit on 8. Multi-token prediction, with "
-        "which the script samples, is not forecast: how many guesses are accepted is not published."
+        "which the script samples, is not forecast: how many guesses are accepted is not published; the factor of 0.5 that the static splits "
+        "give would be one of two tokens a step."
     ),
     (
         "FluidRL's shares follow what training waited for in the steps before, and are played as an adaptive share that begins at a half. "

@@ -71,7 +71,6 @@ HOST_CACHE = Capability("a KV cache that goes on in host memory")
 SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
 LENDING = Capability("GPUs that one side lends the other")
 COMING_ENGINE = Capability("replicas that come and go under this engine")
-COMING_NODES = Capability("replicas that come and go on the nodes of a cluster")
 COMING_PLANS = Capability("moves to other plans beside replicas that come and go")
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
@@ -116,13 +115,11 @@ def check_coming(
     plan: Plan,
     file: str = "plan",
     *,
-    joins: bool,
     moves: bool,
 ) -> None:
     """Refuse replicas that come and go where this executor has them not.
 
     Args:
-        joins: Whether the run joins a cluster.
         moves: Whether it may go on with another plan.
 
     Raises:
@@ -130,18 +127,20 @@ def check_coming(
         CapabilityError: Says what is not done, and what is instead.
     """
     check_schedule(schedule, plan, file)
-    refuse_first(_lacks_of_coming(plan, joins=joins, moves=moves), file)
+    refuse_first(_lacks_of_coming(plan, moves=moves), file)
 
 
-def _lacks_of_coming(plan: Plan, *, joins: bool, moves: bool) -> Iterator[CapabilityError]:
+def _lacks_of_coming(plan: Plan, *, moves: bool) -> Iterator[CapabilityError]:
     engine = plan.tasks["actor.generate"].engine
-    instead = f"leave {OPTION} out: all replicas of the plan stay then"
     if engine == VLLM:
+        instead = f"its start beside replicas that generate was never tried: {DEFAULT_ENGINE}, or {OPTION} left out"
         yield COMING_ENGINE.lacked_by(HERE, "tasks.actor.generate.engine", engine, instead)
-    if joins:
-        yield COMING_NODES.lacked_by(HERE, "--address", "given", instead)
     if moves:
-        yield COMING_PLANS.lacked_by(HERE, "--adapt", "given", f"{OPTION} or --adapt")
+        instead = (
+            "a move weighs iterations by all replicas of a plan: a range (1..4) without --adapt, "
+            f"which chooses by forecasts how many there are, or --adapt without {OPTION}"
+        )
+        yield COMING_PLANS.lacked_by(HERE, "--adapt", "given", instead)
 
 
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:

@@ -278,11 +278,11 @@ def _checked_state(folder: Path) -> CheckpointState:
     return state
 
 
-def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: int) -> None:
+def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: int | None) -> None:
     """Refuse to go on with another job, or where nothing is left to do.
 
     Args:
-        iterations: Of the run in all, those before the checkpoint included.
+        iterations: Of the run in all, those before the checkpoint included; None: its last checkpoint may be the run's.
 
     Raises:
         FileError: Names what differs.
@@ -292,7 +292,7 @@ def check_continues(checkpoint: Checkpoint, plan: Plan, seed: int, iterations: i
         raise FileError(
             file, "is of another seed", field="seed", value=seed, allowed=f"{state.seed}"
         )
-    if state.iteration >= iterations:
+    if iterations is not None and state.iteration >= iterations:
         allowed = f"more than {state.iteration} iterations in all (--iterations)"
         raise FileError(file, "is done", value=iterations, allowed=allowed)
     before, now = read_yaml(Plan, checkpoint.folder / PLAN_FILE).job, plan.job

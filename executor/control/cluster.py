@@ -1,6 +1,6 @@
 """Where a run's workers start: in a private Ray of this machine, or on the nodes of a cluster that is joined."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +14,7 @@ from rlplan.executor.workers.cluster.looking import (
     carried_files,
     check_reached,
     check_seen,
+    clock_offsets,
     outside_paths,
 )
 from rlplan.executor.workers.cluster.nodes import (
@@ -77,17 +78,21 @@ class JoinedCluster:
     def __init__(self, plan: Plan, cluster: Cluster, paths: SharedPaths) -> None:
         self._plan, self._cluster, self._paths = plan, cluster, paths
         self._seen: dict[str, NodeAnswer] = {}
+        self._nodes: tuple[RayNode, ...] = ()
         self.machine: FrozenDict[str, str] = FrozenDict()
 
-    def check(self, tell: Tell) -> None:
+    def check(self, tell: Tell, replicas: int | None = None) -> None:
         """Refuse a plan that the cluster has no nodes for, or nodes that do not see what the run needs.
+
+        Args:
+            replicas: As of `placed`.
 
         Raises:
             PlanError: Says what is missing, and what is there.
             FileError: Names a path and the node that does not see it.
         """
         try:
-            with self.placed(tell):
+            with self.placed(tell, replicas):
                 pass
         except WorkerLostError as error:
             raise PlanError(f"cluster {self._cluster.address}: {error}") from None
@@ -120,22 +125,36 @@ class JoinedCluster:
         self._plan = plan
 
     @contextmanager
-    def placed(self, tell: Tell) -> Iterator[Placed]:
+    def placed(self, tell: Tell, replicas: int | None = None) -> Iterator[Placed]:
         """Yield where the plan's workers start, on nodes that see what the run needs.
+
+        Args:
+            replicas: With how many a run begins whose replicas come and go, where as many have nodes; None: all stay.
 
         Raises:
             NodesMissingError: Nodes are missing, and have not come in time.
             FileError: Names a path and the node that does not see it.
         """
-        with placed_workers(self._plan, self._cluster.node_wait_seconds, tell) as placed:
-            new = [node for node in placed.nodes if node.id not in self._seen]
-            if new:
-                self._seen |= check_seen(new, self._paths.read, self._paths.written)
-                for name, url in self._paths.reached.items():
-                    check_reached(new, url, name)
-            self._check_libraries(placed.nodes)
+        limits = (self._plan, self._cluster.node_wait_seconds, tell)
+        with placed_workers(*limits, self._check_later, replicas) as placed:
+            self._nodes = placed.nodes
+            self._check(placed.nodes)
             self.machine = self._seen[placed.nodes[0].id].fingerprint
             yield placed
+
+    def _check_later(self, nodes: Sequence[RayNode]) -> Mapping[str, float]:
+        """Refuse nodes that a replica is to start on and that do not see what the run needs; return how far their clocks are ahead."""
+        self._check(nodes)
+        return clock_offsets(nodes)
+
+    def _check(self, nodes: Sequence[RayNode]) -> None:
+        new = [node for node in nodes if node.id not in self._seen]
+        if new:
+            self._seen |= check_seen(new, self._paths.read, self._paths.written)
+            for name, url in self._paths.reached.items():
+                check_reached(new, url, name)
+        known = {node.id: node for node in (*self._nodes, *nodes)}
+        self._check_libraries(tuple(known.values()))
 
     def _check_libraries(self, nodes: tuple[RayNode, ...]) -> None:
         uses_vllm = self._plan.tasks["actor.generate"].engine == VLLM
@@ -151,12 +170,18 @@ class JoinedCluster:
 
 @contextmanager
 def joined_cluster(
-    plan: Plan, cluster: Cluster | None, paths: SharedPaths, folder: Path, tell: Tell
+    plan: Plan,
+    cluster: Cluster | None,
+    paths: SharedPaths,
+    folder: Path,
+    tell: Tell,
+    replicas: int | None = None,
 ) -> Iterator[JoinedCluster | None]:
     """Join the cluster of a run, after it was checked for the plan; None where the run has a Ray of its own.
 
     Args:
         folder: What relative paths in the job are relative to; what workers read there goes along.
+        replicas: With how many a run begins whose replicas come and go; None: all stay.
 
     Raises:
         UserError: The cluster cannot be joined, lacks what the plan wants, or does not see what the run needs.
@@ -170,15 +195,21 @@ def joined_cluster(
         package = stack.enter_context(carried_files(plan.job, folder))
         stack.enter_context(joined_ray(cluster.address, () if package is None else (package,)))
         joined = JoinedCluster(plan, cluster, paths)
-        joined.check(tell)
+        joined.check(tell, replicas)
         yield joined
 
 
 @contextmanager
-def places_of(plan: Plan, joined: JoinedCluster | None, tell: Tell) -> Iterator[Placed | None]:
-    """Yield where the workers of an attempt start; None for slots of a Ray of the run's own, which is started."""
+def places_of(
+    plan: Plan, joined: JoinedCluster | None, tell: Tell, replicas: int | None = None
+) -> Iterator[Placed | None]:
+    """Yield where the workers of an attempt start; None for slots of a Ray of the run's own, which is started.
+
+    Args:
+        replicas: With how many it begins whose replicas come and go; None: all stay.
+    """
     if joined is not None:
-        with joined.placed(tell) as placed:
+        with joined.placed(tell, replicas) as placed:
             yield placed
         return
     devices = sum(pool.gpus for pool in plan.pools if not pool.is_host)

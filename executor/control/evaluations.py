@@ -88,6 +88,7 @@ def passing_counts(evaluation: Evaluation) -> tuple[int, ...]:
 
 
 def drop_evaluations(out: Path, done: int) -> None:
-    """Remove from a run's folder the evaluations after more than so many iterations; below 0 all."""
-    for name in (EVALUATIONS_FILE, SAMPLES_FILE):
-        drop_iterations(out / name, done + 1)
+    """Remove from a run's folder the evaluations after more than so many iterations, and one that was not finished; below 0 all."""
+    drop_iterations(out / EVALUATIONS_FILE, done + 1)
+    is_whole = any(row["iteration"] == done for row in read_evaluations(out))
+    drop_iterations(out / SAMPLES_FILE, done + is_whole)

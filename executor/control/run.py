@@ -124,6 +124,8 @@ class Run:
         peaks: Largest bytes of a device's process, by pool.
         loop_flops_per_second: How fast the slowest device is, at the start and at the end.
         checkpoint: The last one that was written or begun with.
+        before_last: Called before the last checkpoint is written, when all but evaluations is measured.
+        is_over: Whether all iterations are done, and an evaluation alone is left.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 -- all that a run is made of
@@ -165,6 +167,8 @@ class Run:
         self.finished: deque[MeasuredIteration] = deque(maxlen=KEPT_ITERATIONS)
         self.peaks: dict[str, int] = {}
         self.loop_flops_per_second: tuple[float, ...] = ()
+        self.before_last: Callable[[], object] = lambda: None
+        self.is_over = False
 
     @property
     def comes_and_goes(self) -> bool:
@@ -358,11 +362,13 @@ class Run:
         self._moving.start()
         begin = time.monotonic()
         limit_seconds, limited = self._moving.start_limit(self._saving.start_seconds)
-        coming = None
+        coming: ComingReplicas | None = None
+        first: int | None = None
         if self._wanted is not None:
             coming = ComingReplicas(schedule=self._wanted, iteration=self.done)
+            first = self._wanted.at(self.done)
         with (
-            places_of(self.plan, self._joined, self._tell) as placed,
+            places_of(self.plan, self._joined, self._tell, first) as placed,
             started_groups(
                 self.plan,
                 self._tasks,
@@ -439,6 +445,8 @@ class Run:
                 found = self._moved_after(record, metrics, ends=ends)
                 if found.plan is not None or self._is_saved_after(iteration, ends=ends):
                     self._write(writer, unwritten)
+                    if ends or iteration + 1 == self._iterations:
+                        self._note_before_last(groups, on_devices, check.reason)
                     with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
@@ -449,7 +457,34 @@ class Run:
                 if found.plan is not None:
                     break
             self._write(writer, unwritten)
-        self._note_stop(check.reason)
+            self._evaluate_left(groups, controller, writer)
+        self._note_end(groups, on_devices, check.reason)
+
+    def _note_before_last(
+        self, groups: Mapping[str, WorkerGroup], on_devices: Sequence[WorkerGroup], reason: str
+    ) -> None:
+        """Let be written what was measured, ahead of the last checkpoint: behind it a run that is ended has nothing to do again."""
+        self.stopped = reason if self.done < self._iterations else ""
+        self._measure_at_end(groups, on_devices)
+        self.before_last()
+
+    def _evaluate_left(
+        self,
+        groups: Mapping[str, WorkerGroup],
+        controller: Controller,
+        writer: MetricsWriter,
+    ) -> None:
+        """Evaluate once more where that alone is left."""
+        if self.is_over:
+            self._evaluate(groups, controller, writer, ends=True)
+
+    def _note_end(
+        self, groups: Mapping[str, WorkerGroup], on_devices: Sequence[WorkerGroup], reason: str
+    ) -> None:
+        """Say why it stopped, and measure workers where no other plan follows, and they have done iterations."""
+        if self.is_over:
+            return
+        self._note_stop(reason)
         if self._moving.next.plan is None or self.stopped:
             self._measure_at_end(groups, on_devices)
 
@@ -513,7 +548,10 @@ class Run:
         with within(self._saving.iteration_seconds, ITERATION):
             # They answer after what was begun for an iteration that does not follow.
             self.peaks = {name: max(group.call("peak")) for name, group in groups.items()}
-            self.loop_flops_per_second += (slowest_loop(on_devices),)
+            self.loop_flops_per_second = (
+                self.loop_flops_per_second[0],
+                slowest_loop(on_devices),
+            )
 
     def _stop_check(self) -> StopCheck:
         rows = rows_before([*self._earlier, self._out], self.done, self._stopping)

@@ -125,7 +125,7 @@ def started_groups(  # noqa: PLR0913, PLR0917 -- all that a start is made of
             if kept is not None:
                 _clear(kept, is_late)
             if coming is not None:
-                groups[plan.tasks[GENERATE].pool] = started_replicas(plan, coming)
+                groups[plan.tasks[GENERATE].pool] = started_replicas(plan, coming, placed=placed)
             _start_pools(plan, prompts.folder, placed, kept, groups)
             offsets = clock_offsets(placed.nodes) if placed is not None else {}
             prepare_groups(plan, tasks, prompts, seed, groups, offsets)
@@ -196,23 +196,34 @@ def _started(pool: ResourcePool, placed: Placed | None, kept: KeptWorkers | None
 
 
 def started_replicas(
-    plan: Plan, coming: ComingReplicas, start: Callable[[], WorkerGroup] | None = None
+    plan: Plan,
+    coming: ComingReplicas,
+    start: Callable[[], WorkerGroup] | None = None,
+    placed: Placed | None = None,
 ) -> ReplicaGroup:
     """Start the replicas with which a run begins.
 
     Args:
-        start: Starts the processes of one; None: on slots of this machine's Ray.
+        start: Starts the processes of one; None: on slots of this machine's Ray, or where they are placed.
+        placed: Where they start in a cluster that was joined; None: here.
     """
     generate, pool = plan.tasks[GENERATE], plan.pool_of(GENERATE)
     size, cuda = generate.tp * generate.pp, device_type(pool.device) != CPU
+    places = None if placed is None else placed.replicas
 
-    def on_slots() -> WorkerGroup:
-        return start_group(Worker, size, DEVICE, cuda=cuda)
+    def begun(number: int) -> WorkerGroup | None:
+        if start is not None:
+            return start()
+        if places is None:
+            return start_group(Worker, size, DEVICE, cuda=cuda)
+        options = places.find(number)
+        return None if options is None else start_placed_group(Worker, options)
 
-    group = ReplicaGroup(Worker, start or on_slots, coming.schedule, generate.dp, size)
-    for number in range(coming.schedule.at(coming.iteration)):
-        group.begin(number)
-        group.admit(number)
+    group = ReplicaGroup(Worker, begun, coming.schedule, generate.dp, size, places)
+    first = range(coming.schedule.at(coming.iteration)) if places is None else places.placed
+    for number in first:
+        if group.begin(number) is not None:
+            group.admit(number)
     return group
 
 

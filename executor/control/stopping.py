@@ -177,6 +177,15 @@ def rows_before(
     return [by_iteration[iteration] for iteration in range(iterations)]
 
 
+def stops_at_once(folder: Path, iterations: int, stopping: Stopping) -> str:
+    """Return why a run stops that goes on after so many iterations of a folder; empty where it does not.
+
+    Raises:
+        FileError: Metrics are missing that are to be counted.
+    """
+    return StopCheck(stopping, rows_before([folder], iterations, stopping)).reason
+
+
 def check_goes_on(checkpoint: Path, folder: Path, iterations: int, stopping: Stopping) -> None:
     """Refuse to go on where a run would stop at once.
 
@@ -187,7 +196,7 @@ def check_goes_on(checkpoint: Path, folder: Path, iterations: int, stopping: Sto
     Raises:
         FileError: Says what holds already.
     """
-    reason = StopCheck(stopping, rows_before([folder], iterations, stopping)).reason
+    reason = stops_at_once(folder, iterations, stopping)
     if reason:
         problem = f"stops at once, after {iterations} iterations: {reason} holds already"
         raise FileError(str(checkpoint), problem, allowed="conditions that do not hold yet")

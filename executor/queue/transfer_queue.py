@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import ray
-from ray.exceptions import RayActorError
+from ray.exceptions import ObjectLostError, RayActorError
 
 from rlplan.executor.data.batches import Array, Columns, Piece, Rows, whole_blocks
 from rlplan.executor.queue.ledger import Lease, Ledger, Reader
@@ -323,11 +323,13 @@ def _start_storage() -> Any:
 
 
 def is_lost(reference: Any) -> bool:
-    """Wait for a reference; tell whether the actor that it comes from is lost."""
+    """Wait for a reference; tell whether the actor that it comes from is lost, and not what the call was given."""
     try:
         ray.get(reference)
     except RayActorError:
         return True
+    except ObjectLostError:
+        return False
     return False
 
 

@@ -1,12 +1,14 @@
 """A generating pool whose replicas come and go: each is a worker group of its own."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ray
 
 from rlplan.errors import RlplanError
 from rlplan.executor.workers.calls import PoolSetup, RankInPool
+from rlplan.executor.workers.cluster.nodes import ReplicaPlaces
 from rlplan.executor.workers.pools import (
     LOOK_SECONDS,
     LOSS_SHOWS_SECONDS,
@@ -26,10 +28,11 @@ class ReplicaGroup(WorkerGroup):
     Ranks are those of the pool with all replicas of its layout. Those of replicas that are not there get no calls.
 
     Args:
-        start: Starts the processes of a replica.
+        start: Starts the processes of a replica, by its number; None where there is no place for it.
         schedule: How many are wanted.
         replicas: Of the layout.
         ranks_each: Of a replica.
+        places: On the nodes of a cluster; None: slots of this machine.
 
     Attributes:
         members: By number, the replicas that generate.
@@ -44,14 +47,15 @@ class ReplicaGroup(WorkerGroup):
     def __init__(
         self,
         worker: type[Any],
-        start: Callable[[], WorkerGroup],
+        start: Callable[[int], WorkerGroup | None],
         schedule: Wanted,
         replicas: int,
         ranks_each: int,
+        places: ReplicaPlaces | None = None,
     ) -> None:
         super().__init__(worker, ())
         self._begin, self.schedule = start, schedule
-        self._replicas, self._ranks_each = replicas, ranks_each
+        self._replicas, self._ranks_each, self._places = replicas, ranks_each, places
         self.members: dict[int, WorkerGroup] = {}
         self.starting: dict[int, WorkerGroup] = {}
 
@@ -78,20 +82,48 @@ class ReplicaGroup(WorkerGroup):
         """Return the replica of a rank."""
         return rank // self._ranks_each
 
-    def begin(self, number: int) -> WorkerGroup:
-        """Start the processes of a replica that is not there; it does not generate yet."""
+    def begin(self, number: int) -> WorkerGroup | None:
+        """Start the processes of a replica that is not there, and does not generate yet; None where there is no place for it."""
         assert number not in {**self.members, **self.starting}, "a replica starts once"
-        self.starting[number] = self._begin()
-        return self.starting[number]
+        group = self._begin(number)
+        if group is not None:
+            self.starting[number] = group
+        return group
 
     def admit(self, number: int) -> None:
         """Let a replica that has started be one of those that generate."""
         self.members[number] = self.starting.pop(number)
 
-    def remove(self, number: int) -> None:
-        """End the processes of a replica, and free their places."""
+    def remove(self, number: int, *, leaves: bool = False) -> None:
+        """End the processes of a replica.
+
+        Args:
+            leaves: Whether its places on a cluster are free for others from now on; else it starts there again.
+        """
         group = self.members.pop(number, None) or self.starting.pop(number)
         group.stop()
+        if leaves:
+            self.give_back(number)
+
+    def give_back(self, number: int) -> None:
+        """Free the places on a cluster of a replica that is neither there nor starting, if it still has some."""
+        if self._places is not None:
+            self._places.give_back(number)
+
+    def stranded(self) -> list[int]:
+        """Return the replicas that wait to start on a node which is lost."""
+        places = self._places
+        if places is None:
+            return []
+        return [number for number in self.starting if places.is_stranded(number)]
+
+    @property
+    def setup_now(self) -> PoolSetup:
+        """Return what a replica runs that starts now, on a node that came later too."""
+        if self._places is None or not self._places.clock_offsets:
+            return self.setup
+        offsets = {**self.setup.clock_offsets, **self._places.clock_offsets}
+        return replace(self.setup, clock_offsets=offsets)
 
     def absent(self) -> list[int]:
         """Return the replicas that are neither there nor starting."""

@@ -153,9 +153,9 @@ class MoveAdapter:
                 self._say_unjudged()
         self._window.clear()
         self._begun_seconds = seconds
-        self._pace.clear(done)
         moved = self._decided
         self._has_moved = moved is not None and same_layout(plan, moved.plan)
+        self._pace.clear(done, _known_behind(moved) if moved and self._has_moved else ())
         if moved is not None and self._has_moved and not moved.is_back:
             self._left.append(moved)
         if moved is not None and (not self._has_moved or moved.is_back):
@@ -503,6 +503,12 @@ class MoveAdapter:
         except UserError as error:
             self._said.append(f"not written to the ledger: {error}")
         self._said.append(self._words(line))
+
+
+def _known_behind(move: Move) -> tuple[Plan, ...]:
+    """Return the plans that are known behind a move: that of before, and others that were looked at for it."""
+    others = (each for each in move.found.known if not same_layout(each, move.plan))
+    return (move.before.plan, *others) if not move.is_back else tuple(others)
 
 
 def _shifted(gain: Gain, seconds: float) -> Gain:

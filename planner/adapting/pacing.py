@@ -84,15 +84,21 @@ class Pace:
         spent = self._spent_seconds + self._spent_on_gain_seconds
         return f"searches have taken {show_seconds(spent)} of a core"
 
-    def clear(self, done: int) -> None:
-        """Begin with another plan, or with new workers, after so many iterations."""
+    def clear(self, done: int, known: tuple[Plan, ...] = ()) -> None:
+        """Begin with another plan, or with new workers, after so many iterations.
+
+        Args:
+            known: Behind a move, the plans that may be looked at again without a search, that of before among them.
+        """
         self.levels, self._searched = None, {}
         self._after, self._searched_after, self._most_share = done, done, 1.0
-        self._known, self._hoped_seconds, self._better_after = (), 0.0, None
+        self._known, self._hoped_seconds, self._better_after = known, 0.0, None
 
     def skip(self, window: Window, done: int) -> None:
-        """Take what is measured after so many iterations for looked at."""
+        """Take what is measured after so many iterations for looked at; behind a move, for what its search was of."""
         self.levels, self._after = window.levels(COMPARED), done
+        if self._known and not self._searched:
+            self._searched, self._searched_after = self.levels, done
 
     def note(self, found: Proposals, *, is_present: bool) -> None:
         """Take note of what was found, and of what that took.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import exp
 from typing import Any, Final, NamedTuple
 
 from rlplan.calibration import Calibration
@@ -25,6 +26,7 @@ from rlplan.planner.configs.run import Run
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.measured.calibrating import measured_in_steps, row_of_log
+from rlplan.planner.measured.checking import NORMAL_STDS
 from rlplan.planner.measured.following import (
     LEAST_STEPS,
     FollowedRun,
@@ -32,7 +34,9 @@ from rlplan.planner.measured.following import (
     unlike_before,
 )
 from rlplan.planner.measured.gains import answer_of, gain_of, most_restart_seconds
+from rlplan.planner.measured.logs import OF_ANOTHER, other_framework
 from rlplan.planner.measured.measured_lengths import at_lengths, options_at, own_steps
+from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.advice import Decision, Departure, Gain, KeyChange, Outcome
 from rlplan.results.forecast import Forecast
@@ -46,6 +50,10 @@ SITE: Final = "this run"
 # Plans of a search that are typed as the configuration would have them, the best first.
 MOST_PLANS: Final = 3
 IN_PLACE: Final = "words behind this configuration reach nobody: change these keys in it"
+FAR_OFF: Final = (
+    "a step took {}, and by sheets 19 of 20 sites lie between {} and {}: is it the log of this configuration, and are its "
+    "figures in seconds?"
+)
 OF_A_FILE: Final = "not weighed, since it changes a file and no word behind the configuration does: {}; a step would take {}"
 # Fields of a job that say how its step is done, not what is learnt in it.
 OF_HOW: Final = ("framework", "engines", "weight_sync", "trainers", "devices")
@@ -227,8 +235,20 @@ class Advisor:
             restart_seconds=restart,
             deadline_step=deadline,
             departures=tuple(self.departures(log, name)),
-            notes=(*lengths, *notes, *told),
+            notes=(*self._doubts(steps, now), *lengths, *notes, *told),
         )
+
+    def _doubts(self, steps: LoggedSteps, now: CurrentRun) -> Iterator[str]:
+        """Yield what speaks against the log being one of this configuration, in seconds."""
+        name = other_framework(steps.sheet, self.framework)
+        if name:
+            yield OF_ANOTHER.format(name, self.framework)
+        bare = simulate(now.plan, load_facts(now.plan.job)).iteration_seconds
+        width = exp(NORMAL_STDS * load_spreads().uncalibrated_step.value)
+        assert steps.step_seconds is not None, "without it there is no advice"
+        if not bare / width <= steps.step_seconds <= bare * width:
+            low, high, took = map(show_seconds, (bare / width, bare * width, steps.step_seconds))
+            yield FAR_OFF.format(took, low, high)
 
     def _medians(self, log: FollowedRun, name: str) -> LoggedSteps:
         steps = log.medians(self.follow.window, self.follow.warmup)

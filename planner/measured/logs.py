@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_text
 from rlplan.files.frozen import FrozenDict
-from rlplan.planner.measured.trackers import tracked_files, tracked_steps
+from rlplan.planner.measured.trackers import WANDB_STEP, tracked_files, tracked_steps
 from rlplan.profiles.sheets import load_log_sheet, sheet_names
 from rlplan.results.measurement import LoggedSteps, LogSheet
 
@@ -61,6 +61,10 @@ STEP = re.compile(r"[0-9]{1,18}")
 # Seconds or tokens beyond it no step has; sums and products of what is below stay numbers.
 LARGEST_FIGURE = 1e15
 ENDS_OF_LINE = re.compile(r"\x1b\[[\d;]*m")
+
+OF_ANOTHER = (
+    "the log reads as one of {}, and the configuration is of {}: is it the log of this run?"
+)
 
 Figures = Mapping[str, float]
 
@@ -126,6 +130,13 @@ def steps_of_log(path: Path, *, updates: int = 1, grows: bool = False) -> StepsO
     sheet = _named_most(path, [each for each, _, _ in logged])
     steps, alone = next((steps, alone) for each, steps, alone in logged if each is sheet)
     return StepsOfLog(sheet, steps, alone)
+
+
+def other_framework(sheet: LogSheet, framework: str) -> str:
+    """Return whose log it is that a sheet reads, where another framework than this one writes such; empty where this one may."""
+    if sheet.name == framework or framework not in sheet_names("logs"):
+        return ""
+    return "" if load_log_sheet(framework).step == sheet.step else sheet.name
 
 
 def no_steps_error(path: Path) -> FileError:
@@ -222,12 +233,26 @@ def _steps_by_sheet(
     every = every or summary
     lines = [] if every else list(_unwrapped(text.splitlines(), {each.step for each in sheets}))
     every = every or [figures for line in lines if (figures := _figures(line))]
+    every = _of_one_record(every)
     for sheet in sheets:
         printed = _steps_of_blocks(sheet, lines) if sheet.console_step else []
         printed = printed or list(_rows_of_dicts(sheet, lines))
         found = _merged(sheet, printed or [_keyed(sheet, each) for each in every])
         pasted = [] if any(sheet.step in each for each in found) else _pasted_steps(sheet, lines)
         yield sheet, pasted or found, bool(pasted or summary)
+
+
+def _of_one_record(rows: Sequence[Figures]) -> list[Figures]:
+    """Return rows of W&B's history, those that follow one another under one number taken together unless a figure differs."""
+    found: list[dict[str, float]] = []
+    for row in rows:
+        last = found[-1] if found else {}
+        same = WANDB_STEP in row and row[WANDB_STEP] == last.get(WANDB_STEP)
+        if same and all(last.get(key, value) == value for key, value in row.items()):
+            last |= row
+        else:
+            found.append(dict(row))
+    return list(found)
 
 
 def _text_of(path: Path) -> str:

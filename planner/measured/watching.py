@@ -11,7 +11,7 @@ from rlplan.planner.configs.importing import ImportOptions, imported_run, run_of
 from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.checking import RunContext
 from rlplan.planner.measured.following import FollowedRun
-from rlplan.planner.measured.logs import medians_of
+from rlplan.planner.measured.logs import OF_ANOTHER, medians_of, other_framework
 from rlplan.planner.measured.measured_lengths import (
     SAME_LENGTH_FRACTION,
     at_logged_lengths,
@@ -57,11 +57,13 @@ class Watch:
         plan_at: Returns the plan that runs at the lengths of some steps, with its facts.
         updates: Of an iteration, with which logs of updates are read.
         all_steps: Of the training; None where that is not known.
+        framework: Of the configuration; empty where a plan or a job is watched.
     """
 
     plan_at: PlanAt
     updates: int
     all_steps: int | None = None
+    framework: str = ""
     _last: ForecastAtLengths | None = field(default=None, init=False)
 
     @classmethod
@@ -94,7 +96,7 @@ class Watch:
             return at_logged_lengths(plan, own), facts
 
         all_steps, _ = training_steps(settings, run.work.prompts, updates)
-        return cls(plan_at=plan_at, updates=updates, all_steps=all_steps)
+        return cls(plan_at=plan_at, updates=updates, all_steps=all_steps, framework=framework)
 
     @classmethod
     def of_plan(cls, ran: RunContext) -> "Watch":
@@ -113,6 +115,11 @@ class Watch:
     def ends_at(self, log: FollowedRun) -> int | None:
         """Return the number of the training's last step, as the log counts; None where that is not known."""
         return None if self.all_steps is None else self.all_steps - log.from_zero
+
+    def doubt(self, log: FollowedRun) -> str:
+        """Return what speaks against the log being one of what is watched; empty where nothing does."""
+        name = other_framework(log.sheet, self.framework)
+        return OF_ANOTHER.format(name, self.framework) if name else ""
 
     def steps(self, log: FollowedRun, first: int) -> Iterator[WatchedStep]:
         """Yield the steps of a log from a place in it on; those that do not say what they took are left out.

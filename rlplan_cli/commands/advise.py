@@ -186,6 +186,7 @@ def _tell(
 
 def _print(line: AdviceLine, *, as_json: bool) -> None:
     from rlplan.files.writing import plain
+    from rlplan.planner.measured.advising import IN_PLACE
     from rlplan.reports.tables.advice import advice_lines, changes_table
 
     if as_json:
@@ -197,7 +198,8 @@ def _print(line: AdviceLine, *, as_json: bool) -> None:
         if line.changes:
             title = "What would change" if line.answer == "change" else "The best that was tried"
             print_table(title, changes_table(line))
-            sys.stdout.write(f"behind the configuration: {' '.join(line.arguments)}\n")
+            place = "in" if IN_PLACE in line.notes else "behind"
+            sys.stdout.write(f"{place} the configuration: {' '.join(line.arguments)}\n")
         for note in line.notes:
             say(note)
     sys.stdout.flush()

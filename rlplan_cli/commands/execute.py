@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from rlplan.profiles.facts import Facts
     from rlplan.replicas import ReplicaSchedule, ReplicaTable
     from rlplan.results.forecast import Forecast
-    from rlplan_cli.adapting import Where
 
 EXAMPLE = (
     "Example: rlplan execute plan.yaml --profile profiles/mine --out runs/first --iterations 20"
@@ -207,7 +206,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     tasks = check_runnable(complete, str(plan))
     where = adapting.Where(cluster is not None, simulate_nodes)
-    schedule = _schedule(replicas, complete, facts, plan, where, moves=adapt is not None)
+    schedule = _schedule(replicas, complete, facts, plan, moves=adapt is not None)
     located = with_weights(complete, tasks, downloads=download, file=str(plan))
     saving = Saving(
         every=checkpoint_every,
@@ -269,7 +268,7 @@ def _forecast(plan: Plan, facts: Facts, file: Path) -> Forecast:
 
 
 def _schedule(
-    given: str | None, plan: Plan, facts: Facts, file: Path, where: Where, *, moves: bool
+    given: str | None, plan: Plan, facts: Facts, file: Path, *, moves: bool
 ) -> ReplicaSchedule | ReplicaTable | None:
     """Return how many replicas there are when, or at which lengths, as an option says; None where all of them stay.
 
@@ -286,7 +285,7 @@ def _schedule(
     if given is None:
         return None
     asked = read_replicas(given)
-    check_coming(asked, plan, str(file), joins=where.joins, moves=moves)
+    check_coming(asked, plan, str(file), moves=moves)
     if not isinstance(asked, ReplicaRange):
         return asked
     found = replica_table(plan, facts, asked)

@@ -189,6 +189,8 @@ def _at_once(watch: Watch, log: Path, last: int) -> Iterator[WatchedStep]:
     found = followed(log, updates=watch.updates)
     if found is None:
         raise no_steps_error(log)
+    if doubt := watch.doubt(found):
+        say(doubt)
     yield from watch.steps(found, max(0, len(found.steps) - last))
 
 
@@ -200,6 +202,8 @@ def _followed(watch: Watch, log: Path, last: int, poll_seconds: float) -> Iterat
     say(f"watching {log}; Ctrl-C ends it")
     for state in states_of(log, lambda: sleep(poll_seconds), Silence(say), updates=watch.updates):
         found = state
+        if seen is None and (doubt := watch.doubt(found)):
+            say(doubt)
         end = watch.ends_at(found)
         is_over = end is not None and found.numbers[-1] + found.held_back >= end
         if is_over and found.held_back:

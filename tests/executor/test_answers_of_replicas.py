@@ -36,7 +36,7 @@ class Rank:
 def group(ray_slots, monkeypatch):
     """Return two replicas of two ranks."""
     monkeypatch.setattr(replicas, "LOSS_SHOWS_SECONDS", 1.0)
-    made = ReplicaGroup(Rank, lambda: None, read_schedule("2"), replicas=2, ranks_each=2)
+    made = ReplicaGroup(Rank, lambda _: None, read_schedule("2"), replicas=2, ranks_each=2)
     remote = ray.remote(num_cpus=0)(Rank)
     for number in range(2):
         made.members[number] = WorkerGroup(Rank, [remote.remote() for _ in range(2)])

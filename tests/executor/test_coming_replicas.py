@@ -340,13 +340,19 @@ def test_replicas_that_play_episodes_come_go_and_are_lost_and_change_nothing_tha
 )
 def test_what_has_no_replicas_that_come_and_go_is_refused(plan, schedule, words):
     with pytest.raises(FileError, match=words):
-        check_coming(read_schedule(schedule), plan, joins=False, moves=False)
+        check_coming(read_schedule(schedule), plan, moves=False)
 
 
-@pytest.mark.parametrize(("joins", "moves"), [(True, False), (False, True)])
-def test_what_is_not_done_beside_replicas_that_come_and_go_is_said(joins, moves):
-    with pytest.raises(CapabilityError, match="replicas that come and go"):
-        check_coming(read_schedule("2"), plan_of(), joins=joins, moves=moves)
+def test_moves_are_refused_beside_replicas_that_come_and_go_with_what_is_to_be_done_instead():
+    with pytest.raises(CapabilityError, match=r"replicas that come and go.*without --adapt"):
+        check_coming(read_schedule("2"), plan_of(), moves=True)
+
+
+def test_vllm_is_refused_beside_replicas_that_come_and_go_with_what_is_to_be_done_instead():
+    generate = plan_of().tasks["actor.generate"]
+    plan = plan_of().with_layout("actor.generate", replace(generate, engine="vllm"))
+    with pytest.raises(CapabilityError, match=r"replicas that come and go.*torch-static"):
+        check_coming(read_schedule("2"), plan, moves=False)
 
 
 @pytest.mark.full

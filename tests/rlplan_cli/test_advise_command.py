@@ -46,6 +46,15 @@ def test_a_log_that_grows_is_followed_to_its_last_step(script, rlplan, monkeypat
     assert [json.loads(each) for each in Path("advice.jsonl").read_text().splitlines()] == [line]
 
 
+def test_keys_that_words_behind_a_script_do_not_reach_are_said_to_stand_in_it(script, rlplan):
+    words = Path(script).read_text().replace(' "$@"', "")
+    Path(script).write_text(words)
+    Path("train.log").write_text(log_of(count=6))
+    answer = rlplan("advise", script, *CONFIG, "--restart-seconds", "1")
+    assert "\nin the configuration: actor_rollout_ref" in answer.out
+    assert "behind the configuration:" not in answer.out
+
+
 def test_what_lacks_and_what_contradicts_is_said_in_one_line(script, rlplan):
     asked = ("advise", script, *CONFIG)
     for more, words in (

@@ -30,7 +30,7 @@ class _Wait:
     references: Sequence[Any]
     then: Then
     lost: Lost | None
-    lost_by: type[RayError]
+    lost_by: type[RayError] | tuple[type[RayError], ...]
     missing: int
     values: dict[Any, Any] = field(default_factory=dict)
 
@@ -46,7 +46,7 @@ class Events:
         references: Sequence[Any],
         then: Then,
         lost: Lost | None = None,
-        lost_by: type[RayError] = RayActorError,
+        lost_by: type[RayError] | tuple[type[RayError], ...] = RayActorError,
     ) -> None:
         """Call a function with the values of references, all of which are the caller's alone.
 

@@ -32,6 +32,7 @@ class Membership:
     def __init__(self, group: ReplicaGroup, rollouts: Rollouts, events: Events) -> None:
         self._group, self._rollouts, self._events = group, rollouts, events
         self._ready: list[int] = []
+        self._placeless: set[int] = set()
         self._changes: list[ReplicaChange] = []
         self._failures = 0
         self.lost = 0
@@ -52,12 +53,19 @@ class Membership:
         Args:
             iteration: The one that begins.
         """
+        for number in self._group.stranded():
+            self._ready = [each for each in self._ready if each != number]
+            self._group.remove(number)
+            self._note("not started", number)
         if self._failures >= MOST_FAILURES:
             return
         there = len(self._rollouts.staying) + len(self._group.starting)
         missing = max(0, self._group.schedule.at(iteration + 1) - there)
-        for number in self._group.absent()[:missing]:
-            self._begin(number)
+        for number in self._group.absent():
+            if missing and self._begin(number):
+                missing -= 1
+            elif not missing:
+                self._group.give_back(number)
 
     def at_sync(self, iteration: int) -> None:
         """Let go what is too much, and take in what has started, ahead of the weights for an iteration."""
@@ -70,14 +78,14 @@ class Membership:
             if len(self._rollouts.staying) < wanted:
                 self._join(number)
             else:
-                self._group.remove(number)
+                self._group.remove(number, leaves=True)
 
     def went_on(self, replica: Replica) -> None:
         """Let a replica go that leaves and has nothing under way any more."""
         if replica.leaves and replica.is_done:
             self._rollouts.remove(replica)
             number = self._group.number_of(replica.ranks[0])
-            self._group.remove(number)
+            self._group.remove(number, leaves=True)
             self._note("left", number)
 
     def note_end(self, rank: int) -> list[int]:
@@ -110,9 +118,17 @@ class Membership:
 
     # A replica's start, one call after another: its processes meet, and build their models.
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, number: int) -> bool:
+        """Begin to start a replica; tell whether there is a place for it, and note once where there is none."""
         group = self._group.begin(number)
+        if group is None:
+            if number not in self._placeless:
+                self._placeless.add(number)
+                self._note("no place", number)
+            return False
+        self._placeless.discard(number)
         self._then(number, group.start("rendezvous"), lambda found: self._meet(number, found[0]))
+        return True
 
     def _meet(self, number: int, address: str) -> None:
         group = self._group.starting[number]
@@ -120,7 +136,7 @@ class Membership:
         self._then(number, calls, lambda _: self._prepare(number, group))
 
     def _prepare(self, number: int, group: WorkerGroup) -> None:
-        calls = group.start("prepare", self._group.setup)
+        calls = group.start("prepare", self._group.setup_now)
         self._then(number, calls, lambda _: self._is_ready(number))
 
     def _is_ready(self, number: int) -> None:
@@ -128,7 +144,17 @@ class Membership:
         self._ready.append(number)
 
     def _then(self, number: int, calls: dict[int, Any], then: Then) -> None:
-        self._events.when(list(calls.values()), then, lambda: self._failed(number), RayError)
+        group = self._group.starting.get(number)
+
+        def go_on(found: list[Any]) -> None:
+            if self._group.starting.get(number) is group:  # else it was given up meanwhile
+                then(found)
+
+        def failed() -> None:
+            if self._group.starting.get(number) is group:
+                self._failed(number)
+
+        self._events.when(list(calls.values()), go_on, failed, RayError)
 
     def _failed(self, number: int) -> None:
         self._group.remove(number)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from ray.exceptions import ObjectLostError, RayActorError
+
 from rlplan.dataflow import Task
 from rlplan.errors import WorkerLostError
 from rlplan.executor.control.dispatcher import Batch, Dispatcher, Pieces, PromptPieces
@@ -19,7 +21,7 @@ from rlplan.executor.control.feeds.rollouts import Replica, Rollouts, RollResult
 from rlplan.executor.control.feeds.samples import BatchPrompts, Samples, sample_path
 from rlplan.executor.control.pending_calls import PendingCall, PoolRank, stretch_of
 from rlplan.executor.data.batches import Columns, split_rows
-from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write
+from rlplan.executor.queue.transfer_queue import HeldPiece, SampleSize, Write, is_lost
 from rlplan.executor.workers.calls import RolloutReport
 from rlplan.executor.workers.replicas import ReplicaGroup
 from rlplan.plan import Plan
@@ -264,9 +266,29 @@ class SampleStream:
         """Write what was generated; what does not arrive is written again, to the actor that follows."""
         places = {sample: self.samples.ledger.place(sample) for sample in samples}
         attempts = {sample: place[1] for sample, place in places.items() if place is not None}
-        self._write(
-            pieces, attempts, lambda lost: self._write_generated(pieces, list(lost.attempts))
-        )
+        for write in self.samples.queue.write(pieces, attempts):
+            self._events.when(
+                [write.done],
+                lambda _, write=write: self.samples.queue.note(write),  # type: ignore[misc]
+                lambda write=write: self._generated_was_lost(pieces, write),  # type: ignore[misc]
+                (RayActorError, ObjectLostError),
+            )
+
+    def _generated_was_lost(self, pieces: Mapping[str, Sequence[HeldPiece]], write: Write) -> None:
+        """Write what was generated to the storage actor that follows; what is gone with its replica's node is begun again."""
+        if is_lost(write.done):
+            self._write_was_lost(
+                write, lambda lost: self._write_generated(pieces, list(lost.attempts))
+            )
+        elif self._members is None:
+            raise WorkerLostError("what was generated is lost with its node")
+        else:
+            place = self.samples.ledger.place
+            self.samples.again += [
+                sample
+                for sample, attempt in write.attempts.items()
+                if place(sample) == (write.unit, attempt)
+            ]
 
     def _write(
         self,

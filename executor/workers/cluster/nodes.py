@@ -17,9 +17,10 @@ from ray.util.scheduling_strategies import (
     PlacementGroupSchedulingStrategy,
 )
 
-from rlplan.errors import NodesMissingError, WorkerLostError
+from rlplan.errors import NodesMissingError, RlplanError, WorkerLostError
 from rlplan.job import NodeGroup
 from rlplan.plan import Plan
+from rlplan.replicas import GENERATE
 from rlplan.units import show_bytes
 
 CPU, GPU, MEMORY = "CPU", "GPU", "memory"
@@ -114,10 +115,13 @@ class RayNode:
         return f"{total:g}" if free >= total else f"{free:g} of {total:g} free"
 
 
-def plan_nodes(plan: Plan) -> tuple[PlanNode, ...]:
+def plan_nodes(plan: Plan, replicas: int | None = None) -> tuple[PlanNode, ...]:
     """Return the nodes on which a plan stands: pools take devices in its order, node by node.
 
-    Workers of reward functions go to these nodes by turns.
+    Workers of reward functions go by turns to these nodes, or to those of them that have more than replicas which come and go.
+
+    Args:
+        replicas: That come and go: how many of them there are, the first ones. None: all of them stay.
     """
     groups = [group for group in plan.job.cluster for _ in range(group.nodes)]
     workers: list[list[Worker]] = [[] for _ in groups]
@@ -126,16 +130,27 @@ def plan_nodes(plan: Plan) -> tuple[PlanNode, ...]:
         for group, taken in zip(groups, workers, strict=True):
             room = group.gpus_per_node - len(taken) if group.gpu == pool.device else 0
             taken += [(pool.name, rank) for _, rank in zip(range(room), left, strict=False)]
-    used = [(group, tuple(taken)) for group, taken in zip(groups, workers, strict=True) if taken]
+    staying = set(range(len(groups)))
+    if replicas is not None:
+        generate = plan.tasks[GENERATE]
+        there = replicas * generate.tp * generate.pp
+        stays = [[each for each in taken if each[0] != generate.pool] for taken in workers]
+        staying = {at for at, taken in enumerate(stays) if taken}
+        workers = [
+            [each for each in taken if each[0] != generate.pool or each[1] < there]
+            for taken in workers
+        ]
+    used = [at for at, taken in enumerate(workers) if taken]
     hosts = [(pool.name, rank) for pool in plan.pools if pool.is_host for rank in range(pool.gpus)]
+    homes = [at for at in used if at in staying]
     return tuple(
         PlanNode(
-            device=group.gpu,
-            mark=group.ray_resource,
-            workers=taken,
-            hosts=tuple(hosts[number :: len(used)]),
+            device=groups[at].gpu,
+            mark=groups[at].ray_resource,
+            workers=tuple(workers[at]),
+            hosts=tuple(hosts[homes.index(at) :: len(homes)]) if at in staying else (),
         )
-        for number, (group, taken) in enumerate(used)
+        for at in used
     )
 
 
@@ -298,18 +313,151 @@ Options = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedPart:
+    """Hold what of a plan has a placement group of its own, on one node of the cluster.
+
+    Attributes:
+        node: Whose part of a plan's node.
+        place: Node of the cluster.
+        group: None where it takes nothing of Ray's, such as reward functions beside cores.
+        replica: Whose it is among those that come and go; None: of none.
+    """
+
+    node: PlanNode
+    place: RayNode
+    group: PlacementGroup | None
+    replica: int | None = None
+
+
+Check = Callable[[Sequence[RayNode]], Mapping[str, float]]
+"""Refuses nodes that do not do for a run, and returns by their ids the seconds that their clocks are ahead."""
+
+
+class ReplicaPlaces:
+    """Give each replica that comes and goes places of its own, which are free for others once it has left.
+
+    Args:
+        parts: Of the run; what is placed later joins them.
+        addresses: Of nodes, by pool and rank; likewise.
+        check: Called with nodes on which a replica is to start.
+        tell: Called where they do not do.
+
+    Attributes:
+        clock_offsets: By id of a node that came later, the seconds that its clock is ahead.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        parts: list[PlacedPart],
+        addresses: dict[Worker, str],
+        check: Check,
+        tell: Callable[[str], object],
+    ) -> None:
+        self._plan, self._parts, self._addresses = plan, parts, addresses
+        self._check, self._tell = check, tell
+        self._refused: set[str] = set()
+        self.clock_offsets: dict[str, float] = {}
+
+    @property
+    def placed(self) -> list[int]:
+        """Return the replicas that have places."""
+        return sorted({each.replica for each in self._parts if each.replica is not None})
+
+    def find(self, number: int) -> list[Options] | None:
+        """Return with what options a replica's processes start, by rank; None where no free nodes do for it.
+
+        It starts where it was as long as those nodes are there.
+        """
+        there = ray_nodes()
+        if self._of(number) and not self.is_stranded(number, there):
+            return self._options(number)
+        self.give_back(number)
+        nodes = [
+            part
+            for node in plan_nodes(self._plan)
+            for owner, part in parts_of(self._plan, node, apart=True)
+            if owner == number
+        ]
+        left = [node for node in there if node.id not in self._refused]
+        places = [node for node in matched(nodes, left) if node is not None]
+        if len(places) < len(nodes) or not self._do(places):
+            return None
+        kinds = kinds_of(nodes, there)
+        for node, place in zip(nodes, places, strict=True):
+            self._parts.append(_part(node, place, kinds, number))
+            self._addresses |= dict.fromkeys(node.workers, place.address)
+        return self._options(number)
+
+    def _do(self, places: Sequence[RayNode]) -> bool:
+        """Tell whether nodes do for the run; those that do not are not tried again."""
+        try:
+            self.clock_offsets |= self._check(places)
+        except RlplanError as error:
+            self._refused |= {each.id for each in places}
+            self._tell(f"no replica starts there: {error}")
+            return False
+        return True
+
+    def is_stranded(self, number: int, there: Sequence[RayNode] | None = None) -> bool:
+        """Tell whether a replica has places on a node that is lost.
+
+        Args:
+            there: Nodes that are alive; None: it is looked.
+        """
+        alive = {node.id for node in (ray_nodes() if there is None else there)}
+        return any(each.place.id not in alive for each in self._of(number))
+
+    def give_back(self, number: int) -> None:
+        """Free the places of a replica, if it has any."""
+        own = self._of(number)
+        _remove(own)
+        self._parts[:] = [each for each in self._parts if each.replica != number]
+
+    def _of(self, number: int) -> list[PlacedPart]:
+        return [each for each in self._parts if each.replica == number]
+
+    def _options(self, number: int) -> list[Options]:
+        found = _options_by_worker(self._of(number))
+        return [found[worker] for worker in sorted(found)]
+
+
+def parts_of(plan: Plan, node: PlanNode, *, apart: bool) -> Iterator[tuple[int | None, PlanNode]]:
+    """Yield the parts of a plan's node, with the replica whose each is; None for what is of no replica that comes and goes.
+
+    Args:
+        apart: Whether replicas come and go; else all is one part.
+    """
+    if not apart:
+        yield None, node
+        return
+    generate = plan.tasks[GENERATE]
+    size = generate.tp * generate.pp
+    own: dict[int | None, list[Worker]] = {}
+    for pool, rank in node.workers:
+        own.setdefault(rank // size if pool == generate.pool else None, []).append((pool, rank))
+    rest = tuple(own.pop(None, ()))
+    if rest or node.hosts:
+        yield None, replace(node, workers=rest)
+    for number, workers in own.items():
+        yield number, replace(node, workers=tuple(workers), hosts=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placed:
     """Hold where a plan's workers start.
 
     Attributes:
-        nodes: Of the cluster, one for each of the plan's.
+        nodes: Of the cluster, those on which they do.
         options: By pool and rank.
         addresses: Of their nodes, by pool and rank.
+        replicas: Gives places to replicas that come and go; None where none do.
     """
 
     nodes: tuple[RayNode, ...]
     options: Mapping[Worker, Options]
     addresses: Mapping[Worker, str]
+    replicas: ReplicaPlaces | None = None
 
     def of_pool(self, pool: str, ranks: int) -> list[Options]:
         """Return with what options a pool's workers start, by rank."""
@@ -318,24 +466,38 @@ class Placed:
 
 @contextmanager
 def placed_workers(
-    plan: Plan, wait_seconds: float, tell: Callable[[str], object]
+    plan: Plan,
+    wait_seconds: float,
+    tell: Callable[[str], object],
+    check: Check,
+    replicas: int | None = None,
 ) -> Iterator[Placed]:
     """Yield where each worker of a plan starts; give the places back afterwards.
 
     Args:
         wait_seconds: For nodes that are not there.
         tell: Called once where that is waited for.
+        check: Called with nodes on which a replica starts later.
+        replicas: With how many a run begins whose replicas come and go: with fewer where nodes are missing, with one at
+            least. None: all of them stay.
 
     Raises:
         NodesMissingError: They have not come; says what is missing and what is there.
     """
-    nodes = plan_nodes(plan)
-    groups: list[PlacementGroup] = []
+    choices = [plan_nodes(plan)]
+    if replicas is not None:
+        choices = [plan_nodes(plan, each) for each in range(replicas, 0, -1)]
+    parts: list[PlacedPart] = []
     try:
-        there = _ready_groups(nodes, groups, wait_seconds, tell)
-        yield _placed(nodes, there, groups)
+        _ready_parts(plan, choices, parts, wait_seconds, tell, apart=replicas is not None)
+        placed = _placed(parts)
+        if replicas is not None:
+            addresses = dict(placed.addresses)
+            places = ReplicaPlaces(plan, parts, addresses, check, tell)
+            placed = replace(placed, addresses=addresses, replicas=places)
+        yield placed
     finally:
-        _remove(groups)
+        _remove(parts)
 
 
 @contextmanager
@@ -345,49 +507,60 @@ def placed_on(nodes: Sequence[PlanNode], there: Sequence[RayNode]) -> Iterator[P
     Raises:
         WorkerLostError: Others have taken the places meanwhile.
     """
-    kinds, groups = kinds_of(nodes, there), list[PlacementGroup]()
+    kinds, parts = kinds_of(nodes, there), list[PlacedPart]()
     try:
         for node, place in zip(nodes, there, strict=True):
-            groups.append(_group(node, place, kinds.get(node.device)))
-            if not groups[-1].wait(READY_SECONDS):
+            parts.append(_part(node, place, kinds))
+            if not _are_ready(parts[-1:]):
                 raise WorkerLostError(f"node {place.address} takes no workers: {place.words()}")
-        yield _placed(nodes, there, groups)
+        yield _placed(parts)
     finally:
-        _remove(groups)
+        _remove(parts)
 
 
-def _placed(
-    nodes: Sequence[PlanNode], there: Sequence[RayNode], groups: Sequence[PlacementGroup]
-) -> Placed:
+def _placed(parts: Sequence[PlacedPart]) -> Placed:
     addresses = {
-        worker: place.address
-        for node, place in zip(nodes, there, strict=True)
-        for worker in (*node.workers, *node.hosts)
+        worker: each.place.address
+        for each in parts
+        for worker in (*each.node.workers, *each.node.hosts)
     }
-    options = _options_by_worker(nodes, there, groups)
-    return Placed(nodes=tuple(there), options=options, addresses=addresses)
+    nodes = {each.place.id: each.place for each in parts}
+    options = _options_by_worker(parts)
+    return Placed(nodes=tuple(nodes.values()), options=options, addresses=addresses)
 
 
-def _ready_groups(
-    nodes: Sequence[PlanNode],
-    groups: list[PlacementGroup],
+def _ready_parts(
+    plan: Plan,
+    choices: Sequence[Sequence[PlanNode]],
+    parts: list[PlacedPart],
     wait_seconds: float,
     tell: Callable[[str], object],
-) -> tuple[RayNode, ...]:
-    """Make the placement groups of a plan's nodes, of which nothing is left where one was not ready in time."""
+    *,
+    apart: bool,
+) -> None:
+    """Make the placement groups of a plan's nodes, of which nothing is left where one was not ready in time.
+
+    Args:
+        choices: Nodes that it may stand on: the first ones that are there are taken, and the last ones waited for.
+        parts: They are added to.
+        apart: Whether replicas have groups of their own.
+    """
     begin, told = time.monotonic(), ""
     while True:
         all_there = ray_nodes()
+        nodes = next((each for each in choices if not shortage(each, all_there)), choices[-1])
         lacking, kinds = shortage(nodes, all_there), kinds_of(nodes, all_there)
         if not lacking:
-            there = tuple(node for node in matched(nodes, all_there) if node is not None)
-            groups += [
-                _group(node, place, kinds.get(node.device))
+            there = (node for node in matched(nodes, all_there) if node is not None)
+            parts += [
+                _part(part, place, kinds, number)
                 for node, place in zip(nodes, there, strict=True)
+                for number, part in parts_of(plan, node, apart=apart)
             ]
-            if all(group.wait(READY_SECONDS) for group in groups):
-                return there
-            _remove(groups)
+            if _are_ready(parts):
+                return
+            _remove(parts)
+            parts.clear()
             lacking, settles = _why_not_ready(nodes), False
         else:
             settles = None not in matched(nodes, all_there, whole=True)
@@ -419,31 +592,38 @@ def settled_nodes(nodes: Sequence[PlanNode]) -> tuple[RayNode, ...]:
         time.sleep(LOOK_SECONDS)
 
 
-def _group(node: PlanNode, place: RayNode, kind: str | None) -> PlacementGroup:
-    bundles = [node.worker_bundle(kind) for _ in node.workers]
+def _part(
+    node: PlanNode, place: RayNode, kinds: Mapping[str, str | None], replica: int | None = None
+) -> PlacedPart:
+    """Ask for the placement group of a part of a plan on a node."""
+    bundles = [node.worker_bundle(kinds.get(node.device)) for _ in node.workers]
     if node.has_gpus:
         bundles += [{CPU: 1.0} for _ in node.hosts]
-    group: PlacementGroup = placement_group(
-        bundles, strategy="STRICT_PACK", bundle_label_selector=[{NODE_ID: place.id}] * len(bundles)
-    )
-    return group
+    group: PlacementGroup | None = None
+    if bundles:
+        labels = [{NODE_ID: place.id}] * len(bundles)
+        group = placement_group(bundles, strategy="STRICT_PACK", bundle_label_selector=labels)
+    return PlacedPart(node=node, place=place, group=group, replica=replica)
 
 
-def _options_by_worker(
-    nodes: Sequence[PlanNode],
-    there: Sequence[RayNode],
-    groups: Sequence[PlacementGroup],
-) -> dict[Worker, Options]:
+def _are_ready(parts: Sequence[PlacedPart]) -> bool:
+    groups = (each.group for each in parts if each.group is not None)
+    return all(group.wait(READY_SECONDS) for group in groups)
+
+
+def _options_by_worker(parts: Sequence[PlacedPart]) -> dict[Worker, Options]:
     found: dict[Worker, Options] = {}
-    for node, place, group in zip(nodes, there, groups, strict=True):
+    for each in parts:
+        node = each.node
         for number, worker in enumerate((*node.workers, *node.hosts)):
             is_host = number >= len(node.workers)
             takes_gpu = node.has_gpus and not is_host
             if is_host and not node.has_gpus:
-                strategy: Any = NodeAffinitySchedulingStrategy(place.id, soft=False)
+                strategy: Any = NodeAffinitySchedulingStrategy(each.place.id, soft=False)
             else:
+                assert each.group is not None, "who takes something has a bundle"
                 strategy = PlacementGroupSchedulingStrategy(
-                    group, placement_group_bundle_index=number
+                    each.group, placement_group_bundle_index=number
                 )
             found[worker] = {
                 "num_gpus": 1 if takes_gpu else 0,
@@ -453,7 +633,7 @@ def _options_by_worker(
     return found
 
 
-def _remove(groups: list[PlacementGroup]) -> None:
-    for group in groups:
-        ray.util.remove_placement_group(group)
-    groups.clear()
+def _remove(parts: Sequence[PlacedPart]) -> None:
+    for each in parts:
+        if each.group is not None:
+            ray.util.remove_placement_group(each.group)

@@ -410,3 +410,32 @@ def test_known_plans_are_looked_at_where_a_search_would_take_more_than_its_share
     assert looks[0][1] == ()
     assert all(known == (apart,) for _, known in looks[1:])
     assert looks[-1][0] > 7 + 41  # by then responses are half as long again: 1.01 ** 41
+
+
+def test_behind_a_move_known_plans_are_looked_at_without_a_search(together, apart):  # noqa: F811
+    """A search of 5 s is more than 1 % of the run until its end pays for; a look at the plan before takes 0.1 s."""
+    pace, window = Pace(10), Window(20, 1)
+    searched = Proposals(request=a_request(together), cpu_seconds=5.0, search_cpu_seconds=4.9)
+    pace.note(searched, is_present=True)
+    pace.clear(30, (apart,))
+    for number in range(30, 34):
+        window.note(done_at(together, number, 2.0, iterations=300, tokens=50))
+    pace.skip(window, 34)
+    for number in range(34, 300):
+        tokens = 50 * 1.005 ** (number - 34)
+        each = done_at(together, number, 2.0, iterations=300, tokens=tokens)
+        window.note(each)
+        look = pace.after(window, each, lambda: START)
+        if isinstance(look, Look):
+            assert look.known == (apart,)
+            break
+    else:
+        pytest.fail("nothing was looked at")
+
+
+def a_request(plan):
+    """Return a request of three iterations."""
+    window = Window(20, 1)
+    for number in range(4):
+        window.note(done_at(plan, number, 2.0, iterations=300, tokens=50))
+    return Request(measured=window.measured(), step_seconds=2.0, iterations=300, staleness=1)

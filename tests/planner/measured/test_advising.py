@@ -313,6 +313,7 @@ def test_the_key_that_holds_generation_back_is_named_with_its_gain_and_deadline(
     assert decided.measured_seconds == pytest.approx(STEP)
     assert decided.deadline_step == deadline_step(decided.gain, 60.0, 100)
     assert decided.departures == ()
+    assert not any("figures in seconds" in note or "reads as" in note for note in decided.notes)
     assert decided.time_seconds == pytest.approx(sum(NOISE[:6]) * STEP)
     first, second, *_ = advice_lines(decided)
     assert first.startswith("step 6, 94 left: change: it would gain ")
@@ -394,6 +395,26 @@ def test_a_log_of_longer_lengths_than_its_configuration_allows_is_refused_as_one
         text = text.replace("prompt_length/mean:64", f"prompt_length/mean:{lengths['prompt']:.0f}")
     with pytest.raises(FileError, match=r"the log.*longer .* is it the log of this configuration"):
         advisor.decide(followed_text(log, text), "train.log")
+
+
+def test_a_log_whose_seconds_no_site_has_is_doubted(log, advisor):
+    """Milliseconds for seconds."""
+    log.write_text("".join(line_of(at, 1000.0) for at in range(1, 7)))
+    found = advisor.decide(followed(log), "train.log")
+    assert any("are its figures in seconds?" in note for note in found.notes)
+
+
+def test_a_log_of_another_framework_is_doubted(log, advisor):
+    rows = (
+        {"timing/train/total_step_time": 5.3, "train/mean_gen_tokens_per_sample": 128.0}
+        for _ in range(6)
+    )
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = advisor.decide(followed(log), "train.log")
+    words = "the log reads as one of nemo-rl, and the configuration is of verl"
+    assert any(words in note for note in found.notes)
+    watch = Watch.of_configuration("verl", VERL, OPTIONS)
+    assert words in watch.doubt(followed(log))
 
 
 def test_behind_the_last_step_nothing_is_left_to_gain(log, advisor):

@@ -150,3 +150,19 @@ def test_another_file_of_that_name_is_refused(tmp_path):
     Path(tmp_path, "run-a.wandb").write_bytes(b"something else")
     with pytest.raises(FileError, match="is no file of W&B's"):
         read_log(tmp_path)
+
+
+def test_rows_of_one_step_that_an_export_has_apart_are_one_step(tmp_path):
+    """Lengths in one row and seconds in another; a figure that differs begins another step."""
+    log = tmp_path / "history.jsonl"
+    seconds = {key: value for key, value in FIGURES.items() if key.startswith("timing_s")}
+    lengths = {key: value for key, value in FIGURES.items() if key not in seconds}
+    rows = [row | {"_step": step} for step in range(1, 5) for row in (lengths, seconds)]
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = read_log(log)
+    assert (found.steps, found.step_seconds, found.response_tokens) == (3, 50.0, 300)
+    again = [*rows, seconds | {"_step": 4, "timing_s/step": 60.0}]
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in again))
+    run = followed(log)
+    assert run is not None
+    assert (len(run.steps), run.before_seconds) == (1, 200.0)

@@ -1,0 +1,179 @@
+"""Replicas that come and go on the nodes of a cluster: one is lost with its node, and starts on another one that comes."""
+
+import json
+import re
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import ray
+from hypothesis import given
+from hypothesis import strategies as st
+from ray.exceptions import ObjectLostError
+
+from rlplan.executor.control.checkpoints import find_checkpoint
+from rlplan.executor.control.metrics import read_metrics
+from rlplan.executor.workers.cluster.nodes import parts_of, plan_nodes
+from rlplan.job import NodeGroup, Rewards
+from rlplan.results.stored import write_plan
+from tests.executor.plans import make_job, make_plan
+from tests.executor.test_checkpoints import assert_same, stored_weights
+from tests.executor.test_coming_replicas import elastic, plan_of, sync  # noqa: F401 -- fixtures
+from tests.executor.test_joined_cluster import (
+    COMMAND,
+    SECOND,
+    SEED,
+    THIRD,
+    answer,
+    program,
+    wait_for,
+)
+from tests.executor.test_streaming import same
+
+ITERATIONS = 40
+# The 20th response waits until a node is lost; those behind the 40th take their time until the replica that was on it is back.
+RULE = """
+import time
+from pathlib import Path
+
+HERE, CALLS = Path(__file__).parent, []
+
+
+def judge(prompt, response, row):
+    CALLS.append(1)
+    if len(CALLS) == 20:
+        (HERE / "waits").write_text("")
+        while not (HERE / "killed").exists():
+            time.sleep(0.1)
+    if len(CALLS) > 40 and not (HERE / "joined").exists():
+        time.sleep(0.2)
+    return float(len(response) % 3)
+"""
+
+
+def on_nodes(*groups, trains=1, replicas=2, tp=1):
+    """Return a plan that streams, on nodes of so many cores: its trainer first, then its replicas."""
+    nodes = tuple(
+        NodeGroup(gpu="cpu", gpus_per_node=cores, nodes=count, inter_node_gbps=200.0, cpu_cores=4)
+        for cores, count in groups
+    )
+    job = make_job("grpo", samples_per_prompt=2)
+    job = replace(job, cluster=nodes, rewards=Rewards(function="rule.py:judge"))
+    pools = {
+        "p0": (trains, ("actor", "reference")),
+        "generator": (replicas * tp, ("actor",)),
+    }
+    plan = make_plan(job, pools, tp_gen=tp, transition="two-copies", micro_batch=2, max_running=1)
+    return replace(plan, mode="streaming")
+
+
+@given(st.integers(1, 3), st.integers(1, 5), st.integers(1, 2), st.integers(1, 4), st.data())
+def test_nodes_with_fewer_replicas_have_all_else_and_are_those_of_the_whole_plan(
+    trains, replicas, tp, cores, data
+):
+    plan = on_nodes((cores, 16), trains=trains, replicas=replicas, tp=tp)
+    there = data.draw(st.integers(1, replicas))
+    nodes, whole = plan_nodes(plan, there), plan_nodes(plan)
+    every = {worker for node in whole for worker in node.workers}
+    gone = {("generator", rank) for rank in range(there * tp, replicas * tp)}
+    assert {worker for node in nodes for worker in node.workers} == every - gone
+    assert sorted(worker for node in nodes for worker in node.hosts) == [("host", 0)]
+    # A function of a reward is on no node that only replicas are on, which may be lost.
+    assert all(any(pool == "p0" for pool, _ in node.workers) for node in nodes if node.hosts)
+    for node in nodes:
+        parts = dict(parts_of(plan, node, apart=True))
+        assert sorted(worker for part in parts.values() for worker in part.workers) == sorted(
+            node.workers
+        )
+        assert all(
+            {rank // tp for _, rank in part.workers} == {number} and not part.hosts
+            for number, part in parts.items()
+            if number is not None
+        )
+        assert parts.get(None, node).hosts == node.hosts
+        assert list(parts_of(plan, node, apart=False)) == [(None, node)]
+
+
+@ray.remote
+def lost_on_its_way():
+    raise ObjectLostError("ab" * 28, b"", "")
+
+
+@pytest.mark.full
+@pytest.mark.ray
+def test_what_was_generated_and_is_lost_with_its_node_is_generated_again(elastic, sync):  # noqa: F811
+    """Small outputs never lie on a replica's node: here a write says that what it was given is gone."""
+    run, learnt = elastic(plan_of(), "2"), []
+    queue, note = run.feed.samples.queue, run.feed.samples.note_learnt
+    run.feed.samples.note_learnt = lambda samples: (learnt.extend(samples), note(samples))
+    send, lost = queue._send_rows, []
+
+    def send_rows(unit, outputs, wanted):
+        if "sequences" in outputs and len(lost) < 2:
+            lost.append(sorted(wanted))
+            return lost_on_its_way.remote()
+        return send(unit, outputs, wanted)
+
+    queue._send_rows = send_rows
+    run.carry_out(4)
+    assert len(lost) == 2
+    assert len(learnt) == len(set(learnt)) == 4 * 16
+    assert same(run.actor(), sync.actor)
+
+
+def joined(folder, process):
+    """Wait until a replica has joined, and say so."""
+    file = folder / "out" / "replicas.jsonl"
+    while process.poll() is None:
+        if file.exists() and '"joined"' in file.read_text():
+            (folder / "joined").write_text("")
+            return
+        time.sleep(0.1)
+
+
+@pytest.mark.full
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="takes addresses of Linux")
+def test_a_replica_that_is_lost_with_its_node_starts_on_one_that_comes_and_nothing_is_done_again(
+    raylets, tmp_path
+):
+    """On the first node are the trainer and a replica, on the second the other one."""
+    plan = on_nodes((2, 1), (1, 1))
+    (tmp_path / "rule.py").write_text(RULE)
+    write_plan(tmp_path / "plan.yaml", plan)
+    options = ("--warmup", 0, "--seed", SEED, "--iterations", ITERATIONS)
+    options = (*options, "--checkpoint-every", ITERATIONS, "--replicas", 2)
+    given = ("execute", tmp_path / "plan.yaml", *options, "--out")
+    run = program(COMMAND, *given, tmp_path / "out", "--address", raylets.address, cwd=tmp_path)
+    wait_for(tmp_path / "waits", run)
+    raylets.kill(SECOND)
+    (tmp_path / "killed").write_text("")
+    time.sleep(2.0)
+    raylets.add(THIRD, 2)
+    watching = threading.Thread(target=joined, args=(tmp_path, run))
+    watching.start()
+    try:
+        _, said = run.communicate(timeout=500)
+    finally:
+        run.kill()
+        watching.join()
+        raylets.kill(THIRD)
+        raylets.add(SECOND, 2, "big")
+    assert run.returncode == 0, said[-3000:]
+    assert "retry" not in said
+    lines = (tmp_path / "out" / "replicas.jsonl").read_text().splitlines()
+    events = [json.loads(line)["event"] for line in lines]
+    assert events[0] == "lost"
+    assert events[-1] == "joined"
+    rows = read_metrics(tmp_path / "out")
+    assert [row["iteration"] for row in rows] == list(range(ITERATIONS))
+    assert sum(row["lost_replicas"] for row in rows) == 1
+    assert (rows[0]["replicas"], rows[-1]["replicas"]) == (2, 2)
+    code, _, calm = answer(COMMAND, *given, tmp_path / "calm", "--simulate-nodes", cwd=tmp_path)
+    assert code == 0, calm[-3000:]
+    last, other = (find_checkpoint(tmp_path / name) for name in ("out", "calm"))
+    assert_same(stored_weights(last), stored_weights(other))
+    assert re.search("replica 1 ended: killed, .*; .* begin again: 1 replica generates", said), said
