@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rlplan.dataflow import most_called_work
+from rlplan.dataflow import begun_of, most_called_work
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models import PRECISIONS, ModelArchitecture
@@ -44,6 +44,11 @@ LEAST_TOKENS_OF_CONTEXT_RANK = 4096
 # Stages of which the fullest has an eighth more layers than the mean keep the others waiting for as long:
 # a search lists no pipelines that waste more.
 LARGEST_STAGE = 9 / 8
+
+# On all GPUs of a device stages may be as many as no power of two, and the fullest has a fifth more than the mean at most: of
+# 12 or of 3 x 2^k nodes powers of two leave a factor of three to copies of the model, for which a large one has no memory.
+# DeepSeek-V3's 61 layers on 12 nodes of H20 are 12 stages in verl's own settings (docs/perf/dpsk.md), the fullest with six.
+LARGEST_STAGE_OF_ALL = 6 / 5
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,9 +92,13 @@ def powers_of_two(largest: int) -> tuple[int, ...]:
     return tuple(sorted({*values, largest}))
 
 
-def nearly_equal(stages: int, layers: int) -> bool:
-    """Tell whether each of so many stages has a layer, and the fullest hardly more than the mean."""
-    return stages <= layers and -(-layers // stages) * stages <= LARGEST_STAGE * layers
+def nearly_equal(stages: int, layers: int, largest: float = LARGEST_STAGE) -> bool:
+    """Tell whether each of so many stages has a layer, and the fullest hardly more than the mean.
+
+    Args:
+        largest: Layers of the fullest stage over the mean, at most.
+    """
+    return stages <= layers and -(-layers // stages) * stages <= largest * layers
 
 
 def is_power(size: int) -> bool:
@@ -142,8 +151,13 @@ class PoolCuts:
         if not shares_batch(dp, self.engine, self.job, trains=trains):
             return False
         equal = batch_sequences(self.job.workload, trains=trains) % dp == 0
-        pinned = dp == self.asked.sizes.dp or self.gpus in self.asked.pools
-        return equal or is_power(dp) or pinned or self.gpus in gpus_of(self.job)
+        pinned = dp == self.asked.sizes.dp
+        return equal or is_power(dp) or pinned or self._is_whole
+
+    @property
+    def _is_whole(self) -> bool:
+        """Tell whether the pool is all GPUs of a device, or one that the user pinned."""
+        return self.gpus in self.asked.pools or self.gpus in gpus_of(self.job)
 
     def splits(self) -> Iterator[Sizes]:
         """Yield all cuts that the model's heads, layers and experts allow."""
@@ -161,7 +175,7 @@ class PoolCuts:
                     dp = self.gpus // (tp * cp * pp)
                     for ep in self._ep_sizes(dp, widest):
                         yield Sizes(tp, pp, dp, cp=cp, ep=ep)
-                    for ep, width in self._expert_sizes(tp, cp * dp):
+                    for ep, width in self._expert_sizes(tp, cp * dp, widest):
                         yield Sizes(tp, pp, dp, cp=cp, ep=ep, expert_tp=width)
 
     def why_none(self, *, trains: bool) -> str:
@@ -215,7 +229,7 @@ class PoolCuts:
     def _pp_sizes(self, gpus: int) -> tuple[int, ...]:
         """Return the pipeline sizes that the engine runs and that divide the layers, or powers of two that nearly do.
 
-        One that the user pinned need do neither.
+        On all GPUs of a device, or of a pool that the user pinned, other sizes too. One that the user pinned need do neither.
         """
         layers, uneven = self.model.num_layers, not self.engine.equal_parts
         pinned = self.asked.sizes.pp
@@ -228,9 +242,15 @@ class PoolCuts:
             and (
                 divides_layers(size, self.model)
                 or (uneven and is_power(size) and nearly_equal(size, layers))
+                or (uneven and not is_power(size) and self._nearly_covers(size))
                 or (uneven and size == pinned and size <= layers)
             )
         )
+
+    def _nearly_covers(self, stages: int) -> bool:
+        """Tell whether so many stages, no power of two, are tried on the pool."""
+        layers = self.model.num_layers
+        return self._is_whole and nearly_equal(stages, layers, LARGEST_STAGE_OF_ALL)
 
     def _cp_sizes(self, gpus: int) -> tuple[int, ...]:
         """Return the context-parallel sizes: powers of two that leave a rank enough tokens, or the pinned one."""
@@ -280,19 +300,25 @@ class PoolCuts:
         ]
         return max(holding) if len(holding) == len(job.cluster) else job.gpus
 
-    def _expert_sizes(self, tp: int, copies: int) -> Iterator[tuple[int, int]]:
+    def _expert_sizes(self, tp: int, copies: int, widest: int) -> Iterator[tuple[int, int]]:
         """Yield pairs of `ep` and `expert_tp` beside those of experts that are cut as all else.
 
         A search tries whole experts on the ranks of a tensor-parallel group, where exchanges are near: with
-        all other groups that of a mixture of experts takes more than twice as long. A pinned `expert_tp` is
-        the only one.
+        all other groups that of a mixture of experts takes more than twice as long. Engines that generate share them out over
+        several such groups too, each of which attends to sequences of its own (SGLang's --ep-size with --enable-dp-attention,
+        vLLM's --enable-expert-parallel). A pinned `expert_tp` is the only one.
+
+        Args:
+            copies: Tensor-parallel groups.
+            widest: GPUs over which experts are spread at most.
         """
         engine, pinned = self.engine, self.asked.sizes.expert_tp
         alone = pinned is None and (tp == 1 or not engine.whole_experts)
         if not self.model.num_experts or alone:
             return
         if pinned is None:
-            sizes, width = ([tp] if engine.role == "train" else []), 1
+            groups = (1,) if engine.role == "train" else divisors(copies)
+            sizes, width = [tp * each for each in groups if each == 1 or tp * each <= widest], 1
         elif tp % pinned:
             return
         else:
@@ -539,12 +565,14 @@ def generate_layouts(cuts: PoolCuts) -> Iterator[TaskPlan]:
     engine, job, draft = cuts.engine, cuts.job, cuts.asked.sizes
     if job.workload.longest_sequence_tokens > cuts.model.max_positions:
         return
+    every = begun_of(job)
     for sizes in cuts.splits():
         if not cuts.lists_copies(sizes.dp, trains=False):
             continue
         local = rank_sequences(sizes.dp, most_called_work(job), trains=False)
+        begun = rank_sequences(sizes.dp, every, trains=False)
         pinned = draft.max_running
-        for running in _running_limits(local) if pinned is None else (pinned,):
+        for running in running_limits(local, begun) if pinned is None else (pinned,):
             yield TaskPlan(
                 pool="",
                 tp=sizes.tp,
@@ -559,6 +587,13 @@ def generate_layouts(cuts: PoolCuts) -> Iterator[TaskPlan]:
             )
 
 
-def _running_limits(local: int) -> tuple[int, ...]:
-    limits = sorted({local, *(limit for limit in RUNNING_LIMITS if limit < local)})
-    return tuple(limit for limit in limits if limit <= max(RUNNING_LIMITS))
+def running_limits(local: int, begun: int) -> tuple[int, ...]:
+    """Return the limits of running sequences to try, ascending.
+
+    Args:
+        local: Sequences of a batch that a replica has.
+        begun: Those that it has at a time where more are begun than a batch has: none runs beyond them.
+    """
+    most = max(local, begun)
+    every = {local, most, *(limit for limit in RUNNING_LIMITS if limit < most)}
+    return tuple(sorted(limit for limit in every if limit <= max(RUNNING_LIMITS)))

@@ -4,11 +4,12 @@ A system is a way to plan, found in `planner/systems/baselines/`, or a framework
 best plan of the same job with the framework's own step.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rlplan.errors import UnknownNameError
+from rlplan.errors import UnknownNameError, UserError
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import BY_SAMPLE_MODE, ENDLESS_MODE
 from rlplan.planner.requests.pinned import Pinned
@@ -21,6 +22,7 @@ from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.profiles.jobs.sampling import sampling_left_to
 from rlplan.profiles.sheets import canonical_name, left_to_framework, load_framework, sheet_names
 from rlplan.results.accuracy import SystemForecast, SystemsComparison
+from rlplan.units import show_seconds
 
 OURS = "rlplan"
 ABOUT = "the best plan over all placements, allocations and layouts, found by `rlplan search`"
@@ -59,9 +61,49 @@ def compare_systems(
             found.append(_under_framework(job, facts, name))
     if progress:
         progress(len(wanted), len(wanted) + 1, OURS)
-    return SystemsComparison(
-        job=job.name, ours=best_searched(OURS, ABOUT, job, facts), systems=tuple(found)
-    )
+    ours, note = _ours(job, facts, found)
+    return SystemsComparison(job=job.name, ours=ours, systems=tuple(found), note=note)
+
+
+def _ours(job: Job, facts: Facts, systems: Sequence[SystemForecast]) -> tuple[SystemForecast, str]:
+    """Return our best plan, and what it has otherwise than the job says; empty where it has nothing.
+
+    A system brings engines and weight syncs of its own, which may be faster than those of the job's framework. What is
+    compared are plans: where one is faster than ours, ours is searched with the same engines too, weights synced as is best.
+    """
+    ours, note = best_searched(OURS, ABOUT, job, facts), ""
+    own, tried = ours.seconds, set[Engines]()
+    for system in sorted(systems, key=lambda each: each.seconds or math.inf):
+        plan = system.plan
+        if plan is None or system.seconds is None or not _same_work(plan.job, job):
+            continue
+        if ours.seconds is not None and ours.seconds <= system.seconds:
+            break
+        engines = Engines(
+            train=plan.tasks["actor.update"].engine, generate=plan.tasks["actor.generate"].engine
+        )
+        if engines in tried:
+            continue
+        tried.add(engines)
+        try:
+            changed = resolve_job(replace(job, engines=engines), Path())
+            changed = replace(changed, weight_sync=USUAL_WEIGHT_SYNC)
+            other = best_searched(OURS, ABOUT, changed, facts)
+        except UserError:  # the job asks for what these engines do not have
+            continue
+        if other.seconds is not None and other.seconds < (ours.seconds or math.inf):
+            ours = other
+            takes = "none fits" if own is None else f"it takes {show_seconds(own)}"
+            note = (
+                f"It trains with {engines.train} and generates with {engines.generate}, as {system.name} does; with the job's own "
+                f"{job.engines.train} and {job.engines.generate}, and weights synced as its framework does it, {takes}"
+            )
+    return ours, note
+
+
+def _same_work(one: Job, other: Job) -> bool:
+    """Tell whether two jobs take the same steps of the same framework: then their plans compare."""
+    return one.framework == other.framework and one.workload == other.workload
 
 
 def known_system(name: str) -> str:

@@ -48,6 +48,7 @@ def comparison_document(found: SystemsComparison) -> dict[str, object]:
     return {
         "version": found.version,
         "job": found.job,
+        "note": found.note,
         "ours": _document(found, found.ours),
         "systems": [_document(found, system) for system in found.systems],
     }
@@ -166,12 +167,14 @@ def verdict(comparison: SystemsComparison) -> str:
         return f"No plan of ours fits: {ours.reason}."
     others = [system for system in comparison.systems if system.seconds is not None]
     seconds = show_seconds(ours.forecast.iteration_seconds)
+    note = f" {comparison.note}." if comparison.note else ""
     if not others:
         return f"Our plan takes {seconds} an iteration; none of the other systems fits."
     nearest = min(others, key=lambda each: (each.seconds or 0.0, each.name))
     farthest = max(others, key=lambda each: (each.seconds or 0.0, each.name))
     words = f"Our plan takes {seconds} an iteration: {_times(comparison, nearest)}"
-    return f"{words}." if farthest is nearest else f"{words}, {_times(comparison, farthest)}."
+    compared = words if farthest is nearest else f"{words}, {_times(comparison, farthest)}"
+    return f"{compared}.{note}"
 
 
 def _times(comparison: SystemsComparison, system: SystemForecast) -> str:

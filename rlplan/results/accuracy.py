@@ -353,12 +353,14 @@ class SystemsComparison:
     Attributes:
         ours: The plan that the search found.
         systems: The other systems.
+        note: What our plan has otherwise than the job says; empty where it has nothing.
     """
 
     version: Literal[1] = COMPARISON_VERSION
     job: str
     ours: SystemForecast
     systems: tuple[SystemForecast, ...]
+    note: str = ""
 
     def speed_up(self, system: SystemForecast) -> float | None:
         """Return how many times as fast our plan is as a system's; None when one has no plan."""

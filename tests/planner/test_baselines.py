@@ -11,6 +11,7 @@ from rlplan.errors import UnknownNameError
 from rlplan.evals.settings.hybridflow_systems import system_forecast
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards, Specs
+from rlplan.planner.search import search
 from rlplan.planner.systems.baselines import baseline_names, load_baseline
 from rlplan.planner.systems.comparing import compare_systems
 from rlplan.planner.systems.system_plans import (
@@ -21,6 +22,7 @@ from rlplan.planner.systems.system_plans import (
 )
 from rlplan.profiles.catalog import ENGINES, load_model, resolve_job
 from rlplan.profiles.facts import load_facts
+from rlplan.reports.pages.systems import verdict
 from rlplan.rules import check_plan
 from rlplan.workload import Environment, Workload
 
@@ -221,6 +223,26 @@ def test_frameworks_that_overlap_are_run_as_their_authors_run_them(name, limit, 
     assert found.plan.job.framework == name
     assert found.forecast is not None
     assert found.forecast.iteration_seconds > 0
+
+
+def test_ours_has_a_systems_engines_where_those_of_the_jobs_framework_are_slower():
+    rule = replace(JOBS["a rule for a reward"], framework="verl-fsdp", engines=Engines(), rewards=Rewards(function="digits"))  # fmt: skip
+    job = resolve_job(rule, Path())
+    found = compare_systems(job, load_facts(job), ["verl"])
+    own = search(job, load_facts(job), placements=1).plans[0]
+    assert found.systems[0].seconds < own.forecast.iteration_seconds
+    assert found.ours.seconds <= found.systems[0].seconds
+    assert found.ours.plan.tasks["actor.update"].engine == "megatron-core"
+    assert "as verl does" in found.note
+    assert found.note in verdict(found)
+
+
+def test_ours_has_the_jobs_own_engines_where_no_system_is_faster():
+    job = JOBS["a rule for a reward"]
+    found = compare_systems(job, load_facts(job), ["verl"])
+    assert found.ours.seconds <= found.systems[0].seconds
+    assert found.note == ""
+    assert found.ours.plan.job.engines == job.engines
 
 
 @pytest.mark.full

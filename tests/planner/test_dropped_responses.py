@@ -143,6 +143,22 @@ def test_no_iteration_that_drops_responses_is_shorter_than_its_bound(schedule):
             assert not forecast.feasible or bound <= forecast.iteration_seconds * (1 + ROUNDING)
 
 
+@pytest.mark.parametrize("ratio", [1.25, 2.0])
+def test_no_other_limit_of_running_sequences_beats_a_search_that_begins_more(ratio):
+    job = dropping(LONG_TAILED, ratio, prompts=8)
+    facts = load_facts(job)
+    found = search(job, facts, placements=1)
+    best = found.plans[0]
+    layout = best.plan.tasks["actor.generate"]
+    for running in (1, 4, 8, 10, 16, 32, 64, 256):
+        other = best.plan.with_layout("actor.generate", replace(layout, max_running=running))
+        forecast = simulate(other, facts)
+        bound = best.forecast.iteration_seconds * (1 - found.gap - ROUNDING)
+        assert not forecast.feasible or forecast.iteration_seconds >= bound
+    if ratio == max(RATIOS)[0]:  # all that are begun run, and not as many as a batch has
+        assert layout.max_running == -(-begun_work(job.workload).sequences // layout.dp)
+
+
 @pytest.mark.full
 def test_the_best_of_all_plans_is_as_near_as_the_certificate_says():
     generator, reached = random.Random(3), []

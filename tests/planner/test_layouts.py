@@ -5,6 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.planner.layouts.settings import (
     LARGEST_STAGE,
     PoolCuts,
@@ -12,10 +14,12 @@ from rlplan.planner.layouts.settings import (
     infer_layouts,
     nearly_equal,
     powers_of_two,
+    running_limits,
     train_layouts,
 )
-from rlplan.profiles.catalog import load_engine
+from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.rules.layouts import divisors
+from rlplan.workload import Workload
 from tests.planner.brute_force import small_jobs
 
 TRAIN_ENGINES = st.sampled_from(["megatron-core", "fsdp2", "torch-tp-dp"]).map(load_engine)
@@ -87,6 +91,64 @@ def test_sequences_beyond_a_models_positions_have_no_layout(job, engine):
         job.architecture("actor"), max_positions=job.workload.longest_sequence_tokens - 1
     )
     assert not list(generate_layouts(PoolCuts(short, engine, job, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("local", "begun", "limits"),
+    [
+        (8, 8, (8,)),
+        (8, 10, (8, 10)),
+        (100, 300, (64, 100, 256, 300)),
+        (1024, 2048, (64, 256, 1024)),
+        (2000, 4000, (64, 256, 1024)),
+    ],
+)
+def test_as_many_sequences_run_as_are_begun(local, begun, limits):
+    assert running_limits(local, begun) == limits
+
+
+@given(st.integers(1, 3000), st.integers(0, 3000))
+def test_where_more_is_begun_no_limit_is_lost(local, more):
+    assert set(running_limits(local, local)) <= set(running_limits(local, local + more))
+
+
+def deepseek(nodes, gpu="h20-141gb"):
+    """Return a job of GRPO with DeepSeek-V3, whose 61 layers no number but 61 divides."""
+    return Job(
+        algorithm="grpo",
+        models=FrozenDict({"actor": load_model("deepseek-v3")}),
+        workload=Workload(
+            prompts=96, samples_per_prompt=8, prompt_tokens=256, response_tokens=1024
+        ),
+        cluster=(NodeGroup(gpu=gpu, gpus_per_node=8, nodes=nodes, inter_node_gbps=400.0),),
+        engines=Engines(train="megatron-core-2025", generate="sglang-0.5"),
+        precision="bf16",
+        rewards=Rewards(function="digits"),
+    )
+
+
+def stages(job, gpus, engine="megatron-core-2025"):
+    """Return the numbers of pipeline stages that are listed for tensor-parallel groups of a node."""
+    cuts = PoolCuts(job.architecture("actor"), load_engine(engine), job, gpus, 8)
+    return {sizes.pp for sizes in cuts.splits() if sizes.tp == 8}
+
+
+def test_all_gpus_of_a_device_may_be_stages_that_are_no_power_of_two():
+    # 61 layers on 3, 6 and 12 stages: the fullest has 21, 11 and 6, where the mean is 20.3, 10.2 and 5.1.
+    assert stages(deepseek(12), 96) == {1, 2, 4, 3, 6, 12}
+    assert stages(deepseek(24), 96) == {1, 2, 4}, "a part of the GPUs"
+    assert stages(deepseek(16), 128) == {1, 2, 4, 8, 16}
+
+
+def test_engines_that_generate_share_whole_experts_out_over_tensor_parallel_groups():
+    job = deepseek(2)
+    engine = load_engine("sglang-0.5")
+    found = list(generate_layouts(PoolCuts(job.architecture("actor"), engine, job, 16, 8)))
+    whole = {(each.tp, each.ep) for each in found if each.expert_tp == 1 and each.pp == 1}
+    assert {(8, 8), (8, 16), (4, 4), (4, 8), (4, 16), (2, 16)} <= whole
+    assert all(each.ep % each.tp == 0 for each in found if each.expert_tp == 1)
+    train = PoolCuts(job.architecture("actor"), load_engine(job.engines.train), job, 16, 8)
+    assert {each.ep for each in train.splits() if each.expert_tp == 1 and each.tp == 4} == {4}
 
 
 def test_divisors_and_powers_of_two():

@@ -99,7 +99,7 @@ JOB_FIELDS = [
     job("workload", "prompts", to=float("inf"), name="infinity", said=("workload.prompts", "finite")),
     job("hyperparameters", to={"learning_rate": float("nan")}, name="not a number", said=("hyperparameters.learning_rate", "finite")),
     job("workload", "prompts", to=10**18, name="huge number", said=("workload.prompts", "1000000000000000000")),
-    job("workload", "prompts", to=10**9, name="more responses than there can be", said=("workload.prompts", "at most 10,000,000")),
+    job("workload", "prompts", to=10**9, name="more responses than there can be", said=("workload.prompts", "at most 262,144")),
     job("cluster", 0, "nodes", to=10**9, name="more GPUs than there are", said=("cluster", "2,000,000,000 GPUs", "at most 1,000,000")),
     job("workload", "response_tokens", to=4096, name="longer than the model's positions", said=("workload.response_tokens", "4104", "at most 512")),
     job("workload", "updates", to=3, name="batch that does not divide", said=("workload.updates", "16 sequences", "found 3", "2 or 4")),
