@@ -193,7 +193,7 @@ def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | N
     older = next((old for old, new in sheet.older.items() if new == key), "")
     flags = sheet.arguments != "hydra"
     has_older = flags and any(each.older for each in settings.flat.values())
-    name = (given.older if given is not None else older if has_older else "") or key
+    name = older if given is None and has_older and older else settings.called(key)
     if flags:
         if isinstance(value, bool):
             return (f"--{name}",) if value else None

@@ -367,7 +367,7 @@ def _set_values(settings: Settings, values: Mapping[str, str], folder: Path) -> 
     """
     sheet = settings.sheet
     for named, value in values.items():
-        key = sheet.older.get(named, named)
+        key = sheet.name_of(named)
         if key in READ_BEFORE:
             problem = "names a file of keys, which are read before those that --set says"
             allowed = "that file behind the script, or the keys that it is to have"
@@ -696,6 +696,7 @@ def _notes(
     yield from settings.notes
     yield from _of_taken(settings, keys)
     yield from run.notes
+    yield from settings.later_names()
     yield from _older_names(settings)
     yield from notes_of_names(sheets.values())
     yield from _expert_notes(resolved)
@@ -781,7 +782,7 @@ def _older_names(settings: Settings) -> Iterator[str]:
     sheet = settings.sheet
     if sheet.versions and sheet.version not in sheet.versions[-1:] and settings.version_reason:
         return  # it is forecast as its own version runs it
-    older = [(given.older, key) for key, given in settings.flat.items() if given.older]
+    older = [(each.older, key) for key, each in settings.flat.items() if each.older in sheet.older]
     if older:
         first, *others = (f"{name} is now {key}" for name, key in older)
         rest = f", and {len(others)} more are renamed" if others else ""

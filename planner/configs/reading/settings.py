@@ -117,6 +117,26 @@ class Settings:
         found = self.flat.get(key)
         return None if found is None else found.value
 
+    def called(self, key: str) -> str:
+        """Return what a key is called in the configuration: by the name that it has there, or that others of its section have."""
+        given = self.flat.get(key)
+        if given is not None:
+            return given.older or key
+        named = (
+            name + key.removeprefix(known)
+            for name, known in self.sheet.later.items()
+            if key.startswith(known)
+            and any(each.older.startswith(name) for each in self.flat.values())
+        )
+        return next(named, key)
+
+    def later_names(self) -> Iterator[str]:
+        """Yield a note where keys have names that checkouts after the newest known version gave them."""
+        for name, known in self.sheet.later.items():
+            if any(each.older.startswith(name) for each in self.flat.values()):
+                before = f"as {self.sheet.title} called it before"
+                yield f"{name.rstrip('.')} is read as {known.rstrip('.')}, {before}"
+
     def whole(self, name: str) -> int:
         """Return a setting that is a whole number."""
         return self.as_whole(self.sheet.settings[name], self._needed(name))
