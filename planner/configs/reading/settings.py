@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from rlplan.errors import FileError, MissingValueError, nearest_names
+from rlplan.planner.configs.reading.amounts import AMOUNTS, LOOKED_AT_FIRST
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.python_values import NOT_GIVEN
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Scalar, Setting, spelled
@@ -90,7 +91,7 @@ class Settings:
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
-        return self.value_of(self.sheet.settings[name])
+        return self.value_of(self.sheet.settings[name], name)
 
     def unmapped(self, name: str) -> object:
         """Return a setting's value that goes into no job or plan: its key stays among those that do not."""
@@ -101,7 +102,7 @@ class Settings:
 
     def loss(self, name: str) -> object:
         """Return what the losses or optimizers need; None where it is not given."""
-        return self.value_of(self.sheet.losses[name])
+        return self.value_of(self.sheet.losses[name], name)
 
     def is_given(self, name: str) -> bool:
         """Return whether a configuration gives a setting, whatever its value; one that no key gives never is."""
@@ -325,8 +326,42 @@ class Settings:
             if found is not None:
                 raise self.refused_key(found, what, allowed)
 
-    def value_of(self, setting: Setting) -> object:
-        """Return the value of what a sheet's setting stands for."""
+    def check_amounts(self) -> None:
+        """Refuse numbers without sense of what nothing is made of, or much is divided by, before anything is.
+
+        Raises:
+            FileError: Names the first key.
+        """
+        for name in LOOKED_AT_FIRST:
+            setting = self.sheet.settings.get(name)
+            for key in () if setting is None else (*setting.over, *setting.keys):
+                given = self.flat.get(key)
+                if given is not None and not given.gaps and self.counts(key):
+                    self._check_amount(name, setting, key, given.value)
+
+    def _check_amount(self, name: str, setting: Setting, key: str, value: object) -> None:
+        """Refuse a number that makes no sense for a setting of that name.
+
+        Raises:
+            FileError: It does not.
+        """
+        amount = AMOUNTS.get(name)
+        # A flag with nothing behind it, as where a script's variable is empty, is told where a number is asked for.
+        if amount is None or (value is True and self.sheet.arguments == "flags"):
+            return
+        fault = amount.fault(value, setting.least)
+        if fault is not None:
+            raise self.refused_key(key, *fault)
+
+    def value_of(self, setting: Setting, name: str = "") -> object:
+        """Return the value of what a sheet's setting stands for.
+
+        Args:
+            name: The setting's or the size's, by which numbers make sense or not.
+
+        Raises:
+            FileError: Its value cannot be evaluated, is not known, or makes no sense.
+        """
         for key in (*self._laid_over(setting), *setting.keys):
             given = self.flat.get(key)
             if given is None:
@@ -335,6 +370,8 @@ class Settings:
             if given.gaps:
                 problem = f"cannot be evaluated: {given.gaps[0]}"
                 raise self.missing(setting, key, problem, _remedy(given.gaps[0]))
+            if not setting.values:
+                self._check_amount(name, setting, key, given.value)
             return self._meant(setting, key, given)
         if setting.follows:
             return self.value(setting.follows)
@@ -420,7 +457,7 @@ class RoleSettings:
             return replace(self, role=followed, layout_of=None).value(name)
         if not settings.counts(settings.key_giving(setting)):
             return setting.default
-        return settings.value_of(setting)
+        return settings.value_of(setting, name)
 
     def optional_whole(self, name: str) -> int | None:
         """Return a size that is a whole number, or None."""

@@ -36,6 +36,7 @@ class Setting:
         otherwise: The word for which an unknown one is taken, which is said; none refuses it.
         written: The key that an export writes, by role (`any` for all others); else the first.
         example: A value that a message names where nothing says one, and no default or word would do.
+        least: The smallest number that the framework takes, where its name's range begins elsewhere (`amounts.py`).
     """
 
     keys: tuple[str, ...]
@@ -46,6 +47,7 @@ class Setting:
     otherwise: str | None = None
     written: FrozenDict[str, str] = FrozenDict()
     example: Scalar = None
+    least: float | None = None
 
     def of(self, prefix: str) -> "Setting":
         """Return it with a role's prefix in its keys."""

@@ -154,7 +154,7 @@ def patched(
     _check_is_as_good(script, left, plan)
     text = text.replace("\n", _line_end(script))
     launched = _by_command(settings.sheet.launch, front)
-    told = tuple(changes.values())
+    told = tuple(replace(each, key=own.called(each.key)) for each in changes.values())
     return Patched(text=text, changes=told, notes=left.words, front=launched)
 
 
