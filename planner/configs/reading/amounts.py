@@ -83,18 +83,18 @@ _NAMES: Final[Mapping[Amount, str]] = {
     COUNT: """
         prompts samples copies agents nodes gpus_per_node mini_prompts critic_mini_prompts update_sequences gen_prompts
         actor_nodes actor_gpus_per_node max_prompt max_response max_total max_input max_tokens max_running running
-        accumulation device_batch global_batch generation_batch generation_steps minibatches pack engines learners epochs
+        accumulation device_batch global_batch generation_batch generation_steps minibatches pack learners epochs
         critic_epochs rollout_tp rollout_dp rollout_pp rollout_ep server_tp server_dp teacher_tp teacher_dp teacher_pp teacher_ep
         reward_tp vllm_tp sglang_tp megatron_tp trtllm_tp vllm_pp sglang_pp megatron_pp trtllm_pp engine_pp engine_dp
         engine_gpus tp pp cp ep expert_tp chunks token_budget infer_token_budget engine_tokens server_running teacher_running
         rollout_running engine_running vllm_running sglang_running megatron_running trtllm_running requests concurrency
-        steps_a_rollout train_gpus machines trigger sync_step sync_interval require_batches env_groups
+        steps_a_rollout train_gpus machines sync_step sync_interval require_batches env_groups
         speculation_tokens speculation_steps speculation_checked prefill_each decode_each teacher_top
         packed_tokens infer_packed_tokens
     """,
     COUNT_OR_NONE: """
         micro_batch infer_micro_batch global_micro_batch rollout_nodes rollout_gpus reward_nodes teacher_nodes
-        reference_nodes critic_nodes lora_rank redundancy infer_global_micro_batch validation_samples
+        reference_nodes critic_nodes lora_rank redundancy infer_global_micro_batch validation_samples engines trigger
         rollout_gpus_per_node reward_gpus_per_node teacher_gpus_per_node
         reference_gpus_per_node critic_gpus_per_node first_stage_layers last_stage_layers expert_ranks
         megatron_expert_ranks teacher_expert_ranks

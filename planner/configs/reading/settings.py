@@ -499,8 +499,11 @@ class RoleSettings:
         return self._setting(name).word_for(meant)
 
     def _setting(self, name: str) -> Setting:
-        sheet = self.settings.sheet
-        return sheet.trainers[self.trainer].sizes[name].of(sheet.roles[self._role(name)])
+        sheet, role = self.settings.sheet, self._role(name)
+        setting = sheet.trainers[self.trainer].sizes[name].of(sheet.roles[role])
+        if role not in setting.of_roles:
+            return setting
+        return replace(setting, default=setting.of_roles[role])
 
     def _role(self, name: str) -> str:
         """Return the role whose keys give a size."""

@@ -31,6 +31,7 @@ class Setting:
         keys: The first that a configuration gives counts; `{role}` stands for the role's prefix.
         over: Keys that the framework lays over those: the first that is given, and not empty, counts instead.
         default: The framework's own, where none is given.
+        of_roles: Defaults of roles that have others.
         follows: The setting whose value it takes where none is given.
         values: What its words mean here; without any they mean themselves. An unknown one is refused.
         otherwise: The word for which an unknown one is taken, which is said; none refuses it.
@@ -42,6 +43,7 @@ class Setting:
     keys: tuple[str, ...]
     over: tuple[str, ...] = ()
     default: Scalar = None
+    of_roles: FrozenDict[str, Scalar] = FrozenDict()
     follows: str | None = None
     values: FrozenDict[str, Scalar] = FrozenDict()
     otherwise: str | None = None
