@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from rlplan.errors import FileError, MissingValueError, nearest_names
 from rlplan.planner.configs.reading.amounts import AMOUNTS, LOOKED_AT_FIRST
@@ -67,6 +68,7 @@ class Settings:
         copied: The version as which a copy of the framework's trainer counts, and why; empty for none.
         elsewhere: Calls that mean something in modules beside the program, as `PythonKeys` holds them.
         written: Texts of files that its script writes, by their paths.
+        played: Lines of scripts that are played, from 1, by the scripts' paths; of others all are.
     """
 
     sheet: ConfigSheet
@@ -88,6 +90,7 @@ class Settings:
     copied: tuple[str, ...] = ()
     elsewhere: tuple[tuple[str, str, str], ...] = ()
     written: Mapping[str, str] = field(default_factory=dict)
+    played: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
@@ -130,6 +133,11 @@ class Settings:
             and any(each.older.startswith(name) for each in self.flat.values())
         )
         return next(named, key)
+
+    def keep_played(self, script: Path, lines: Iterable[int] | None) -> None:
+        """Keep which lines of a script are played; None where that is not known."""
+        if lines is not None:
+            self.played[str(script)] = frozenset(lines)
 
     def later_names(self) -> Iterator[str]:
         """Yield a note where keys have names that checkouts after the newest known version gave them."""

@@ -126,6 +126,30 @@ def test_images_and_packages_say_the_version(script, line):
             "vllm-0.8-tokens-eager",
         ),
         # vLLM 0.11 has no other engine.
+        (
+            "pip install verl==0.4.0\nOLD=no\nif [ $OLD = yes ]; then\n  export VLLM_USE_V1=0\nfi",
+            "vllm-0.8-tokens-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nOLD=yes\nif [ $OLD = yes ]; then\n  export VLLM_USE_V1=0\nfi",
+            "vllm-0.6-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nOLD=no\nif [ $OLD = yes ]; then export VLLM_USE_V1=0; fi",
+            "vllm-0.8-tokens-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nOLD=no\n[ $OLD = yes ] && export VLLM_USE_V1=0",
+            "vllm-0.8-tokens-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nset_up() {\n  export VLLM_USE_V1=0\n}\nset_up",
+            "vllm-0.6-eager",
+        ),
+        (
+            "pip install verl==0.4.0\ncase v1 in\n  v0) export VLLM_USE_V1=0;;\n  *) echo;;\nesac",
+            "vllm-0.8-tokens-eager",
+        ),
         ("pip install verl==0.6.0\nexport VLLM_USE_V1=0", "vllm-0.11-tokens"),
     ],
 )
