@@ -342,7 +342,9 @@ class Settings:
         """
         for name in LOOKED_AT_FIRST:
             setting = self.sheet.settings.get(name)
-            for key in () if setting is None else (*setting.over, *setting.keys):
+            if setting is None:
+                continue
+            for key in (*setting.over, *setting.keys):
                 given = self.flat.get(key)
                 if given is not None and not given.gaps and self.counts(key):
                     self._check_amount(name, setting, key, given.value)
