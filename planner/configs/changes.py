@@ -157,10 +157,22 @@ def by_words_of_files(
     return found
 
 
-def of_own_files(said: Iterable[Assignment], settings: Settings) -> dict[str, str]:
-    """Return keys of files that a configuration names, and that no command line takes by themselves, with those files."""
+@dataclass(frozen=True, slots=True)
+class InFile:
+    """Hold where a key stands that no command line takes by itself: a file that a configuration names, and its name there."""
+
+    file: str
+    name: str
+
+    def words(self, value: object) -> str:
+        """Return what somebody is to write there."""
+        return f"in {self.file}: {self.name}={typed_value(value)}"
+
+
+def of_own_files(said: Iterable[Assignment], settings: Settings) -> dict[str, InFile]:
+    """Return where keys stand that are of files which a configuration names."""
     return {
-        key: str(settings.flat[name].value)
+        key: InFile(str(settings.flat[name].value), key.removeprefix(meant.prefix))
         for name, meant in _named_files(settings)
         for key, _ in said
         if key.startswith(meant.prefix)
@@ -193,7 +205,7 @@ def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | N
     older = next((old for old, new in sheet.older.items() if new == key), "")
     flags = sheet.arguments != "hydra"
     has_older = flags and any(each.older for each in settings.flat.values())
-    name = (given.older if given is not None else older if has_older else "") or key
+    name = older if given is None and has_older and older else settings.called(key)
     if flags:
         if isinstance(value, bool):
             return (f"--{name}",) if value else None

@@ -266,7 +266,7 @@ def _of_relaxed(settings: Settings, laid_out: DivisibleJob, broken: list[Finding
 def _with_findings(
     settings: Settings, checked: Checked, broken: list[Finding], found: Imported
 ) -> Checked:
-    verdict, spared = _spared(settings, checked)
+    verdict, spared = _in_assumed_pools(checked, found.run) or _spared(settings, checked)
     uncounted = tuple(uncounted_models(found))
     if uncounted and verdict == "fits":
         verdict = "may not fit"
@@ -476,6 +476,18 @@ def _spared(settings: Settings, checked: Checked) -> tuple[Verdict, tuple[str, .
     keys = ", ".join(spares)
     words = f"the forecast counts on the GPU what {keys} keep off it: {', '.join(sorted(set(spares.values())))}"
     return "may not fit", (words,)
+
+
+def _in_assumed_pools(checked: Checked, run: Run) -> tuple[Verdict, tuple[str, ...]] | None:
+    """Return the verdict where nothing but pools is too small whose GPUs nothing at hand says; None elsewhere."""
+    assert checked.forecast is not None
+    small = [
+        each for each in checked.forecast.memory if verdict_at(_least_share(each)) == "does not fit"
+    ]
+    if not small or any(each.pool not in run.assumed_pools for each in small):
+        return None
+    named = ", ".join(each.pool for each in small)
+    return "may not fit", (f"what is too small is {named}, whose GPUs nothing at hand says",)
 
 
 def _what_would_fit(settings: Settings, checked: Checked, found: Imported) -> Iterator[str]:

@@ -48,20 +48,6 @@ from rlplan.planner.configs.shell.commands import Evaluated
 from rlplan.profiles.catalog import load_engine, load_model, model_names, resolve_job
 from rlplan.workload import Logged, longest
 
-# Settings that count something, and more than any job has.
-COUNTS = frozenset(
-    {
-        "prompts",
-        "samples",
-        "copies",
-        "nodes",
-        "max_prompt",
-        "max_response",
-        "max_running",
-        "running",
-    }
-)
-MOST_COUNTED = 1_000_000_000
 CONFIG_NAME = "--config-name"
 # Keys that name files of all others.
 READ_BEFORE = frozenset({"config", INHERITS, *CONFIG_FLAGS, *CONFIG_FLAGS.values()})
@@ -274,26 +260,9 @@ def run_of(settings: Settings, options: ImportOptions | None = None) -> Run:
 
 
 def _run_of(settings: Settings) -> Run:
-    _check_counts(settings)
+    settings.check_amounts()
     run: Run = load_part(settings.sheet.name, "reading").run_of(settings)
     return run
-
-
-def _check_counts(settings: Settings) -> None:
-    """Refuse batches of no sequence, clusters of no node, and numbers of them beyond all reason, before anything is divided by them.
-
-    Raises:
-        FileError: Names the key.
-    """
-    for name in COUNTS & settings.sheet.settings.keys():
-        given = settings.given(settings.key_of(name))
-        if isinstance(given, bool) or not isinstance(given, int | float):
-            continue
-        # Asynchronous trainers of verl have a batch of 0 prompts: another key says how many begin.
-        least = 0 if name == "prompts" else 1
-        if not least <= given <= MOST_COUNTED:
-            allowed = f"from {least} to {MOST_COUNTED:,}"
-            raise settings.refused(name, "is no possible count", allowed)
 
 
 def _all_missing(
@@ -367,7 +336,7 @@ def _set_values(settings: Settings, values: Mapping[str, str], folder: Path) -> 
     """
     sheet = settings.sheet
     for named, value in values.items():
-        key = sheet.older.get(named, named)
+        key = sheet.name_of(named)
         if key in READ_BEFORE:
             problem = "names a file of keys, which are read before those that --set says"
             allowed = "that file behind the script, or the keys that it is to have"
@@ -490,6 +459,7 @@ def imported_run(
     Raises:
         FileError: A model or device is not known, or the mean response is missing.
     """
+    _check_roles(run, options)
     sheets = _sheets_of(run, settings, options)
     missing = missing_beside(run, settings, options.mean_response, sheets)
     if missing and (len(missing) > 1 or options.mean_response is not None):
@@ -536,6 +506,18 @@ def imported_run(
         notes=(*_notes(run, settings, keys, sheets, resolved), *beside.notes, *guesses),
         guesses=guesses,
     )
+
+
+def _check_roles(run: Run, options: ImportOptions) -> None:
+    """Refuse a model of a role that a configuration does not have, where it would change nothing.
+
+    Raises:
+        FileError: Names the role.
+    """
+    role = next((each for each in options.models if each not in run.models), None)
+    if role is not None:
+        problem = "is no role of this configuration, in which its model would change nothing"
+        raise FileError("--model", problem, value=role, allowed=", ".join(run.models))
 
 
 def _check_means(run: Run, mean_response: float, mean_prompt: float | None) -> None:
@@ -696,6 +678,7 @@ def _notes(
     yield from settings.notes
     yield from _of_taken(settings, keys)
     yield from run.notes
+    yield from settings.later_names()
     yield from _older_names(settings)
     yield from notes_of_names(sheets.values())
     yield from _expert_notes(resolved)
@@ -781,7 +764,7 @@ def _older_names(settings: Settings) -> Iterator[str]:
     sheet = settings.sheet
     if sheet.versions and sheet.version not in sheet.versions[-1:] and settings.version_reason:
         return  # it is forecast as its own version runs it
-    older = [(given.older, key) for key, given in settings.flat.items() if given.older]
+    older = [(each.older, key) for key, each in settings.flat.items() if each.older in sheet.older]
     if older:
         first, *others = (f"{name} is now {key}" for name, key in older)
         rest = f", and {len(others)} more are renamed" if others else ""

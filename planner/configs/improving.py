@@ -138,14 +138,21 @@ class Trials:
         Args:
             after: The forecast of the trial's plan, where it is known.
         """
-        arguments, inside = trial.arguments, dict[str, str]()
+        arguments, words, in_files = trial.arguments, trial.arguments, False
         if self.typed is not None:
             settings = self.typed.found.settings
             said = by_words_of_files(self._needed(trial, self.typed), settings)
             if said is None:
                 return None
             inside = of_own_files(said, settings)
+            in_files = bool(inside)
             arguments = self.typed.arguments(said) or ()
+            words = tuple(
+                inside[each[0]].words(each[1])
+                if each[0] in inside
+                else " ".join(self.typed.arguments((each,)) or ())
+                for each in said
+            )
             found = self.typed.typed(arguments)
             if found is None or not _is_meant(trial.changes, found[0]):
                 return None
@@ -156,12 +163,9 @@ class Trials:
         if not after.feasible or (forecast.feasible and gain < LEAST_GAIN):
             return None
         between = " " if self.typed is not None else ", "
-        words = between.join(arguments)
-        for key, file in inside.items():
-            words = words.replace(f"--{key} ", f"in {file}: {key.partition('.')[2]}=")
         return Improvement(
-            words=words,
-            arguments=() if inside else arguments,
+            words=between.join(words),
+            arguments=() if in_files else arguments,
             changes=max(1, len(trial.levers)),
             seconds=after.iteration_seconds,
             gain=gain,

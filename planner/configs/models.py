@@ -26,6 +26,10 @@ CHECKPOINT: Final = re.compile(
 # What converters write behind a model's name (slime's and Megatron's), and sizes that a name need not tell.
 CONVERTED: Final = re.compile(r"[_-](torch_dist|mcore|megatron|dcp)$", re.IGNORECASE)
 SIZES: Final = re.compile(r"(-\d+(\.\d+)?[bt])?-a\d+(\.\d+)?b$", re.IGNORECASE)
+# Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
+PUBLISHED_FP8: Final = frozenset(
+    {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
+)
 # Models whose checkpoints have routed experts in MXFP4 and other layers in FP8 (their model cards, "FP4 + FP8 Mixed").
 PUBLISHED_MXFP4: Final = frozenset({"deepseek-v4-flash", "deepseek-v4-pro"})
 CONFIG_JSON: Final = "config.json"
@@ -62,6 +66,20 @@ def has_visual(model: ModelArchitecture) -> bool:
     models that have none they freeze nothing, and print that no tower was found.
     """
     return bool(model.vision_parameters) and model.family in VISUAL
+
+
+def published_precision(named: str, sheet: str | None) -> Precision | None:
+    """Return the format in which engines hold a checkpoint's weights, where it is no format of training; None of others.
+
+    Args:
+        named: The checkpoint's path or id.
+        sheet: Its model's.
+    """
+    words = set(re.split("[-_]", named.rstrip("/").lower().split("/")[-1]))
+    if "int4" in words or ({"k2", "thinking"} <= words and not words & {"bf16", "fp8"}):
+        return "int4"
+    is_fp8 = sheet in PUBLISHED_FP8 and not words & {"bf16", "thinking", "int4"}
+    return "fp8" if "fp8" in words or is_fp8 else published_four_bits(named, sheet)
 
 
 def published_four_bits(named: str, sheet: str | None) -> Precision | None:

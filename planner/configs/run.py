@@ -122,6 +122,7 @@ class Run:
             has room.
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
         generate: Layout of generation.
+        assumed_pools: Names of pools whose GPUs nothing at hand says, as those of a server that is started elsewhere.
         usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time; then `generate` has
             what else limits them.
         trainers: By role, its sizes.
@@ -166,6 +167,7 @@ class Run:
     sync_every: int | None = None
     in_flight: InFlight | None = None
     bucket_bytes: int | None = None
+    assumed_pools: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
     guesses: tuple[str, ...] = field(default=())
 

@@ -478,6 +478,19 @@ def test_values_beside_a_search_are_taken_beside_its_export_too(tmp_path, monkey
     assert "--patch" in rlplan("export", "best.yaml", "--to", "trl", "--set", "num_processes=4").err
 
 
+def test_what_was_said_beside_a_search_is_asked_for_by_its_key(tmp_path, monkeypatch, rlplan):
+    monkeypatch.chdir(tmp_path)
+    Path("recipe.yaml").write_text(TRL.replace("deepspeed: zero2.json\n", ""))
+    beside = ["--gpu", "h100-80gb-sxm", "--mean-response", "300", "--set", "num_generations=16"]
+    found = rlplan("search", "recipe.yaml", "--framework", "trl", *beside, "--out", "best.yaml")
+    assert found.code == 0, found.err
+    refused = rlplan("export", "best.yaml", "--to", "trl", "--patch", "recipe.yaml")
+    assert refused.code == 2
+    assert "of the plan is" in refused.err
+    assert "--set num_generations=16" in refused.err
+    assert "beside the script when the plan was found" in refused.err
+
+
 def test_what_would_not_fit_as_written_is_refused_though_its_layouts_are_the_plans(tmp_path):
     recipe = tmp_path / "recipe.yaml"
     recipe.write_text(TRL)

@@ -33,7 +33,7 @@ from rlplan.planner.configs.megatron.model import (
     take_model_of_file,
     written_model,
 )
-from rlplan.planner.configs.models import published_four_bits
+from rlplan.planner.configs.models import published_precision
 from rlplan.planner.configs.reading.settings import OFF, Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work, nodes_of
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
@@ -67,10 +67,6 @@ FULLY_ASYNC: Final = "fully_async"
 # Ends the names of filters that drop groups only where enough others are under way (filter_hub/dynamic_sampling_filters.py).
 WITHOUT_MORE: Final = "with_fallback"
 NO_FILTER: Final = "has no effect on a rollout that never stops, which calls no filter and begins prompts one by one"
-# Models whose checkpoints are of FP8 where they were published (config.json, quantization_config).
-PUBLISHED_FP8: Final = frozenset(
-    {"deepseek-v3", "deepseek-v3.2", "kimi-k2", "kimi-k2-0905", "minimax-m2.5", "minimax-m2.7"}
-)
 CUT_EXPERTS: Final = "experts that all ranks of an engine have a part of, which are forecast as spread over the ranks"
 PROMPT_GUESS: Final = "prompts of at most {:,} tokens; {} says it"
 GPUS_GUESS: Final = (
@@ -162,7 +158,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         old_log_prob=_old_log_prob(settings, reuses=ways.reuses_log_probs and work.updates == 1),
         weight_sync=ways.weight_sync,
         precision=_precision(settings),
-        rollout_precision=_rollout_precision(models["actor"], written.sheet),
+        rollout_precision=published_precision(models["actor"], written.sheet),
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
         adapter=ways.adapter,
         dynamic_sampling=sampling,
@@ -561,29 +557,6 @@ def _precision(settings: Settings) -> Precision:
     if settings.value("fp8") is not None:
         return cast(Precision, settings.word("fp8_recipe"))
     return "fp16" if settings.on("fp16") else "bf16"
-
-
-def _rollout_precision(named: str, sheet: str | None) -> Precision | None:
-    """Return the format of a checkpoint's weights, and so of the engine's, where it is no format of training."""
-    if is_int4(named):
-        return "int4"
-    return "fp8" if is_fp8(named, sheet) else published_four_bits(named, sheet)
-
-
-def is_fp8(named: str, sheet: str | None) -> bool:
-    """Tell whether a checkpoint's weights, and so the engine's, are of FP8: by its name, or as they were published."""
-    words = _words(named)
-    return "fp8" in words or (sheet in PUBLISHED_FP8 and not words & {"bf16", "thinking", "int4"})
-
-
-def is_int4(named: str) -> bool:
-    """Tell whether a checkpoint's weights, and so the engine's, are of four bits: by its name, or as published."""
-    words = _words(named)
-    return "int4" in words or ({"k2", "thinking"} <= words and not words & {"bf16", "fp8"})
-
-
-def _words(named: str) -> set[str]:
-    return set(named.rstrip("/").lower().replace("-", "_").split("/")[-1].split("_"))
 
 
 def _loss(settings: Settings) -> Hyperparameters:

@@ -29,7 +29,7 @@ def arguments_of(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
     if sheet.arguments == "toml":
         return toml_keys(sheet, words, Path(), file)
     given = _flags(sheet, words, file) if sheet.arguments == "flags" else overrides_of(words, file)
-    return renamed(given, sheet.older)
+    return renamed(given, sheet.name_of)
 
 
 def overrides_of(words: Sequence[Text], file: str) -> Flat:

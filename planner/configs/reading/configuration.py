@@ -273,7 +273,7 @@ def _of_yaml(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
     if sheet.own_files:
         return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
     flat = with_underscores(flat) if sheet.launch.files else flat
-    flat, notes = with_files(sheet, renamed(read_inherited(path, flat), sheet.older), path.parent)
+    flat, notes = with_files(sheet, renamed(read_inherited(path, flat), sheet.name_of), path.parent)
     return Settings(sheet, flat, str(path), notes=notes)
 
 
@@ -422,6 +422,7 @@ class _Script:
                 lost_below(commands, place, path, script_text(path)) if is_shell else None
             )
             settings.notes, settings.written = settings.notes + found.notes, found.written
+            settings.keep_played(path, found.played)
             settings.notes += tuple(
                 f"{gap.source} (line {gap.line}) {NOT_AT_HAND}: what it sets is not known"
                 for gap in found.gaps
@@ -455,6 +456,7 @@ class _Script:
                 continue
             started = self._of_commands(other, inner, given, scripts + 1)
             if started is not None:
+                started.keep_played(path, found.played)
                 _hand_on(path, command, arguments, inner, started)
                 return started
         if unread is not None:
@@ -706,7 +708,7 @@ def _check_arguments(
         return
     words = [word for word in given if not word.value.startswith("-")]
     for key, each in overrides_of(words, "").items():
-        held = settings.flat.get(sheet.older.get(key, key))
+        held = settings.flat.get(sheet.name_of(key))
         if each.value is None or "." not in key:
             continue
         if held is None or (held.value != each.value and held.where != each.where):
@@ -741,10 +743,10 @@ def _over_file(
     for wanted in (named.value, str(beside / named.value), Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():
-                return renamed(read_inherited(path, arguments), sheet.older), {}
+                return renamed(read_inherited(path, arguments), sheet.name_of), {}
     near = next((each for each in ends_near(Path(named.value), folder) if each.is_file()), None)
     if near is not None:
-        return renamed(read_inherited(near, arguments), sheet.older), {}
+        return renamed(read_inherited(near, arguments), sheet.name_of), {}
     if not sheet.own_yaml:
         allowed = f"the file, looked for from here and beside the script: run this in the folder of {sheet.title}, or copy the file"
         raise FileError(named.value, "no such file", field=field, allowed=allowed)

@@ -1,7 +1,7 @@
 """Values of a configuration: one flat mapping of dotted keys, each with where it was given."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -47,14 +47,14 @@ Flat = dict[str, GivenValue]
 NOT_THERE: Final = ", which is not at hand"
 
 
-def renamed(flat: Flat, older: Mapping[str, str]) -> Flat:
-    """Return values by the names that their keys have today.
+def renamed(flat: Flat, today: Callable[[str], str]) -> Flat:
+    """Return values by the names that their keys have in the sheet.
 
     Args:
-        older: Today's names by earlier ones.
+        today: Returns the name there of a key by any name that it has had.
     """
     return {
-        older.get(key, key): replace(each, older=key) if key in older else each
+        today(key): each if today(key) == key else replace(each, older=key)
         for key, each in flat.items()
     }
 

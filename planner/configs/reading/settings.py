@@ -5,8 +5,10 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 from rlplan.errors import FileError, MissingValueError, nearest_names
+from rlplan.planner.configs.reading.amounts import AMOUNTS, LOOKED_AT_FIRST
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.python_values import NOT_GIVEN
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Scalar, Setting, spelled
@@ -66,6 +68,7 @@ class Settings:
         copied: The version as which a copy of the framework's trainer counts, and why; empty for none.
         elsewhere: Calls that mean something in modules beside the program, as `PythonKeys` holds them.
         written: Texts of files that its script writes, by their paths.
+        played: Lines of scripts that are played, from 1, by the scripts' paths; of others all are.
     """
 
     sheet: ConfigSheet
@@ -87,10 +90,11 @@ class Settings:
     copied: tuple[str, ...] = ()
     elsewhere: tuple[tuple[str, str, str], ...] = ()
     written: Mapping[str, str] = field(default_factory=dict)
+    played: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
-        return self.value_of(self.sheet.settings[name])
+        return self.value_of(self.sheet.settings[name], name)
 
     def unmapped(self, name: str) -> object:
         """Return a setting's value that goes into no job or plan: its key stays among those that do not."""
@@ -101,7 +105,7 @@ class Settings:
 
     def loss(self, name: str) -> object:
         """Return what the losses or optimizers need; None where it is not given."""
-        return self.value_of(self.sheet.losses[name])
+        return self.value_of(self.sheet.losses[name], name)
 
     def is_given(self, name: str) -> bool:
         """Return whether a configuration gives a setting, whatever its value; one that no key gives never is."""
@@ -116,6 +120,31 @@ class Settings:
         """Return the value that a configuration gives a key, whether it means anything or not; else None."""
         found = self.flat.get(key)
         return None if found is None else found.value
+
+    def called(self, key: str) -> str:
+        """Return what a key is called in the configuration: by the name that it has there, or that others of its section have."""
+        given = self.flat.get(key)
+        if given is not None:
+            return given.older or key
+        named = (
+            name + key.removeprefix(known)
+            for name, known in self.sheet.later.items()
+            if key.startswith(known)
+            and any(each.older.startswith(name) for each in self.flat.values())
+        )
+        return next(named, key)
+
+    def keep_played(self, script: Path, lines: Iterable[int] | None) -> None:
+        """Keep which lines of a script are played; None where that is not known."""
+        if lines is not None:
+            self.played[str(script)] = frozenset(lines)
+
+    def later_names(self) -> Iterator[str]:
+        """Yield a note where keys have names that checkouts after the newest known version gave them."""
+        for name, known in self.sheet.later.items():
+            if any(each.older.startswith(name) for each in self.flat.values()):
+                before = f"as {self.sheet.title} called it before"
+                yield f"{name.rstrip('.')} is read as {known.rstrip('.')}, {before}"
 
     def whole(self, name: str) -> int:
         """Return a setting that is a whole number."""
@@ -305,8 +334,44 @@ class Settings:
             if found is not None:
                 raise self.refused_key(found, what, allowed)
 
-    def value_of(self, setting: Setting) -> object:
-        """Return the value of what a sheet's setting stands for."""
+    def check_amounts(self) -> None:
+        """Refuse numbers without sense of what nothing is made of, or much is divided by, before anything is.
+
+        Raises:
+            FileError: Names the first key.
+        """
+        for name in LOOKED_AT_FIRST:
+            setting = self.sheet.settings.get(name)
+            if setting is None:
+                continue
+            for key in (*setting.over, *setting.keys):
+                given = self.flat.get(key)
+                if given is not None and not given.gaps and self.counts(key):
+                    self._check_amount(name, setting, key, given.value)
+
+    def _check_amount(self, name: str, setting: Setting, key: str, value: object) -> None:
+        """Refuse a number that makes no sense for a setting of that name.
+
+        Raises:
+            FileError: It does not.
+        """
+        amount = AMOUNTS.get(name)
+        # A flag with nothing behind it, as where a script's variable is empty, is told where a number is asked for.
+        if amount is None or (value is True and self.sheet.arguments == "flags"):
+            return
+        fault = amount.fault(value, setting.least)
+        if fault is not None:
+            raise self.refused_key(key, *fault)
+
+    def value_of(self, setting: Setting, name: str = "") -> object:
+        """Return the value of what a sheet's setting stands for.
+
+        Args:
+            name: The setting's or the size's, by which numbers make sense or not.
+
+        Raises:
+            FileError: Its value cannot be evaluated, is not known, or makes no sense.
+        """
         for key in (*self._laid_over(setting), *setting.keys):
             given = self.flat.get(key)
             if given is None:
@@ -315,6 +380,8 @@ class Settings:
             if given.gaps:
                 problem = f"cannot be evaluated: {given.gaps[0]}"
                 raise self.missing(setting, key, problem, _remedy(given.gaps[0]))
+            if not setting.values:
+                self._check_amount(name, setting, key, given.value)
             return self._meant(setting, key, given)
         if setting.follows:
             return self.value(setting.follows)
@@ -400,7 +467,7 @@ class RoleSettings:
             return replace(self, role=followed, layout_of=None).value(name)
         if not settings.counts(settings.key_giving(setting)):
             return setting.default
-        return settings.value_of(setting)
+        return settings.value_of(setting, name)
 
     def optional_whole(self, name: str) -> int | None:
         """Return a size that is a whole number, or None."""
@@ -442,8 +509,11 @@ class RoleSettings:
         return self._setting(name).word_for(meant)
 
     def _setting(self, name: str) -> Setting:
-        sheet = self.settings.sheet
-        return sheet.trainers[self.trainer].sizes[name].of(sheet.roles[self._role(name)])
+        sheet, role = self.settings.sheet, self._role(name)
+        setting = sheet.trainers[self.trainer].sizes[name].of(sheet.roles[role])
+        if role not in setting.of_roles:
+            return setting
+        return replace(setting, default=setting.of_roles[role])
 
     def _role(self, name: str) -> str:
         """Return the role whose keys give a size."""

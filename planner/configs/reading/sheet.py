@@ -31,21 +31,25 @@ class Setting:
         keys: The first that a configuration gives counts; `{role}` stands for the role's prefix.
         over: Keys that the framework lays over those: the first that is given, and not empty, counts instead.
         default: The framework's own, where none is given.
+        of_roles: Defaults of roles that have others.
         follows: The setting whose value it takes where none is given.
         values: What its words mean here; without any they mean themselves. An unknown one is refused.
         otherwise: The word for which an unknown one is taken, which is said; none refuses it.
         written: The key that an export writes, by role (`any` for all others); else the first.
         example: A value that a message names where nothing says one, and no default or word would do.
+        least: The smallest number that the framework takes, where its name's range begins elsewhere (`amounts.py`).
     """
 
     keys: tuple[str, ...]
     over: tuple[str, ...] = ()
     default: Scalar = None
+    of_roles: FrozenDict[str, Scalar] = FrozenDict()
     follows: str | None = None
     values: FrozenDict[str, Scalar] = FrozenDict()
     otherwise: str | None = None
     written: FrozenDict[str, str] = FrozenDict()
     example: Scalar = None
+    least: float | None = None
 
     def of(self, prefix: str) -> "Setting":
         """Return it with a role's prefix in its keys."""
@@ -279,6 +283,7 @@ class ConfigSheet:
         own_yaml: Values of YAML files of the framework's own, by patterns of their paths: they stand for one that is
             named and not at hand.
         older: Keys by the names that they had in earlier versions.
+        later: Beginnings of keys as checkouts after the newest known version have them, and what they are here.
         models: What stands in place of a model's name in the framework's own files, and the sheet that is meant.
         roles: Prefix of the keys of each role.
         role_follows: Roles that take another's size where they give none of their own.
@@ -337,6 +342,7 @@ class ConfigSheet:
     own_folders: tuple[str, ...] = ()
     own_yaml: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     older: FrozenDict[str, str] = FrozenDict()
+    later: FrozenDict[str, str] = FrozenDict()
     models: FrozenDict[str, str] = FrozenDict()
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()
@@ -362,6 +368,15 @@ class ConfigSheet:
     def every_setting(self) -> Sequence[Setting]:
         """Return all settings: sizes of every trainer, by the keys of every role, and then those of all."""
         return _settings_of(self)
+
+    def name_of(self, key: str) -> str:
+        """Return what a key is called here, by any name that it has had."""
+        of_later = (
+            known + key.removeprefix(name)
+            for name, known in self.later.items()
+            if key.startswith(name)
+        )
+        return self.older.get(key) or next(of_later, key)
 
     def harmless(self) -> frozenset[str]:
         """Return the keys, and patterns of keys, that change neither time nor memory."""

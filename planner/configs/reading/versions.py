@@ -130,7 +130,9 @@ def _switch_engine(settings: Settings, script: Path) -> None:
         if values == setting.values:
             continue
         for file in dict.fromkeys((script, Path(settings.file))):
-            last = next(reversed(list(_assigned(name, file))), None)
+            played = settings.played.get(str(file))
+            said = (each for each in _assigned(name, file) if played is None or each[0] in played)
+            last = next(reversed(list(said)), None)
             if last is None or last[1] != wanted:
                 continue
             items = settings.sheet.settings.with_item(

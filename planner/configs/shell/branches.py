@@ -19,7 +19,7 @@ from rlplan.planner.configs.shell.commands import (
 )
 from rlplan.planner.configs.shell.conditions import Truth, inverse, number_is_true, truth_of
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap, Text
-from rlplan.planner.configs.shell.words import RefusedError, line_of, source
+from rlplan.planner.configs.shell.words import RefusedError, line_of, lines_of, source
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -97,7 +97,16 @@ class Branches(Commands, ABC):
             return self._undecided(tests, branch, others, node)
         if condition and tests is not None and self._asks_for_what_is_not_given(tests):
             return self._read_on(tests, branch, others, node)
-        return self.block(branch) if condition else self._first_true(others, node)
+        if condition:
+            return self.block(branch)
+        self.pass_over(branch)
+        return self._first_true(others, node)
+
+    def pass_over(self, nodes: Iterable["Node"]) -> None:
+        """Leave out lines of statements that are not played, where others of the same lines are."""
+        if self.found.played is not None:
+            for node in nodes:
+                self.found.played.difference_update(lines_of(node))
 
     def _read_on(
         self, tests: list["Node"], branch: list["Node"], others: Sequence["Clause"], node: "Node"

@@ -101,6 +101,7 @@ class Evaluated:
         notes: What is to be said of it.
         inside: What it would start to read what is printed (`$(...)`), in order.
         written: Texts of files that it writes (`cat > FILE <<END`), by their paths.
+        played: Its lines that are played, from 1, where a shell's text is: others stand in branches that are not taken.
     """
 
     commands: list[Command] = field(default_factory=list)
@@ -111,6 +112,7 @@ class Evaluated:
     notes: tuple[str, ...] = ()
     inside: list[Command] = field(default_factory=list)
     written: dict[str, str] = field(default_factory=dict)
+    played: set[int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +128,7 @@ class State:
     printed: tuple[Text, ...] | None
     given: Text | None
     said: str
+    played: frozenset[int]
 
 
 class ExitError(Exception):
@@ -181,6 +184,7 @@ class Commands:
             printed=None if self._printed is None else tuple(self._printed),
             given=self._input,
             said=self._said,
+            played=frozenset(self.found.played or ()),
         )
 
     def _put(self, state: State) -> None:
@@ -194,6 +198,7 @@ class Commands:
         self.exports = set(state.exports)
         self._printed = None if state.printed is None else list(state.printed)
         self._input, self._said = state.given, state.said
+        self.found.played = None if self.found.played is None else set(state.played)
 
     def named(self, name: str, words: list[Text], node: "Node") -> Truth:
         """Play a command by its name; a command without a rule is kept as one that the script starts."""

@@ -29,7 +29,15 @@ from rlplan.planner.configs.shell.conditions import (
     truth_of,
 )
 from rlplan.planner.configs.shell.text import Gap, Text, joined
-from rlplan.planner.configs.shell.words import UNKNOWN, RefusedError, Value, Words, line_of, source
+from rlplan.planner.configs.shell.words import (
+    UNKNOWN,
+    RefusedError,
+    Value,
+    Words,
+    line_of,
+    lines_of,
+    source,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -39,6 +47,18 @@ MOST_STATEMENTS: Final = 20_000
 MOST_CALLS: Final = 20
 MOST_CHARACTERS: Final = 2**16
 MOST_BYTES: Final = 2**20
+# Statements that are made of others, of which not all may be played.
+OF_STATEMENTS: Final = frozenset(
+    {"if_statement", "case_statement", "for_statement", "while_statement", "c_style_for_statement"}
+    | {
+        "function_definition",
+        "compound_statement",
+        "subshell",
+        "list",
+        "pipeline",
+        "negated_command",
+    }
+)
 # Commands that read statements.
 READS_STATEMENTS: Final = frozenset({"bash", "sh", "ssh", "sbatch", "srun"})
 # Those that start a shell elsewhere where their last word is one: `kubectl exec -i POD -- /bin/bash`.
@@ -107,6 +127,7 @@ def evaluate(
         variables |= {"0": Text(str(path)), "BASH_SOURCE": (Text(str(path)),)}
     given = tuple(map(_text, arguments))
     script = _Script(variables, given, dict(probes or {}), wanted, parse)
+    script.found.played = set()
     plain = _IN_A_PATH.sub(r"${\1}", _BLANKS.sub(r"\1'\2'", _unbroken(text)))
     root = parse(_BACKTICKS.sub(_substitution, _REMARKS.sub(_without_remark, plain)))
     try:
@@ -222,7 +243,7 @@ class _Script(Branches):
         super().__init__(probes, wanted)
         self.words = Words(variables, arguments, self._substituted, parse)
         self._parse = parse
-        self._statements = self._calls = 0
+        self._statements = self._calls = self._elsewhere = 0
 
     def block(self, nodes: Iterable["Node"]) -> Truth:
         """Play statements; return whether the last one succeeds."""
@@ -257,6 +278,8 @@ class _Script(Branches):
         self._statements += 1
         if self._statements > MOST_STATEMENTS:
             raise RefusedError(line_of(node), f"does more than {MOST_STATEMENTS:,} statements")
+        if node.type not in OF_STATEMENTS and self.found.played is not None and not self._elsewhere:
+            self.found.played.update(lines_of(node))
         player = players.get(node.type)
         if player is not None:
             try:
@@ -387,6 +410,7 @@ class _Script(Branches):
             self._leave_out(right, f"it is not known whether `{short(left)}` succeeds", [right])
             return None
         if not goes_on:
+            self.pass_over([right])
             return first
         second = self.play(right)
         return both(first, second) if sign.type == "&&" else either(first, second)
@@ -516,6 +540,7 @@ class _Script(Branches):
         variables, before = self.words.variables, len(self.found.commands)
         outer = variables.get("BASH_SOURCE", ())
         variables["BASH_SOURCE"] = (Text(str(path)), *(outer if isinstance(outer, tuple) else ()))
+        self._elsewhere += 1
         try:
             text = _unbroken(text_of(path, "replace"))
             return self.block(self._parse(text).children)
@@ -523,6 +548,7 @@ class _Script(Branches):
             return True
         finally:
             self._calls -= 1
+            self._elsewhere -= 1
             variables["BASH_SOURCE"] = outer
             started = self.found.commands[before:]
             self.found.commands[before:] = [_at_line(each, line_of(node)) for each in started]
@@ -549,10 +575,12 @@ class _Script(Branches):
         if self._calls > MOST_CALLS:
             raise RefusedError(line_of(node), f"evaluates texts {MOST_CALLS} deep")
         before = len(self.found.commands)
+        self._elsewhere += 1
         try:
             return self.block(self._parse(text.value).children)
         finally:
             self._calls -= 1
+            self._elsewhere -= 1
             started = self.found.commands[before:]
             self.found.commands[before:] = [_at_line(each, line_of(node)) for each in started]
 

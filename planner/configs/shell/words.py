@@ -324,6 +324,11 @@ def line_of(node: "Node") -> int:
     return node.start_point[0] + 1
 
 
+def lines_of(node: "Node") -> range:
+    """Return the lines of a part of a script, from 1."""
+    return range(node.start_point[0] + 1, node.end_point[0] + 2)
+
+
 def _bare(node: "Node") -> str:
     """Return a part of a word without the blanks that the parser counts among it."""
     return _BLANKS_BEFORE.sub(b"", node.text or b"", count=1).decode("utf-8", "replace").strip()

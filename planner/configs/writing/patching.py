@@ -152,10 +152,11 @@ def patched(
             _Draft(text, settings, read), changes, values, decided, (script, typed, plan)
         )
         left = left or _left(settings, typed, plan)
-    _check_is_as_good(script, left, plan)
+        beside = _said_beside(typed, changes.values(), settings) if left.stops else ""
+    _check_is_as_good(script, left, plan, beside)
     text = text.replace("\n", _line_end(script))
     launched = _by_command(settings.sheet.launch, front)
-    told = tuple(changes.values())
+    told = tuple(replace(each, key=own.called(each.key)) for each in changes.values())
     return Patched(text=text, changes=told, notes=left.words, front=launched)
 
 
@@ -404,11 +405,7 @@ def _left(settings: Settings, typed: RetypedConfiguration, plan: Plan) -> _Left:
         )
         if wanted != given
     )
-    work = tuple(
-        f"{each} of the job is another than the script has"
-        for each in OF_WORK
-        if getattr(found.resolved, each) != getattr(typed.found.resolved, each)
-    )
+    work = tuple(_other_work(found.resolved, typed.found.resolved))
     broken = what_breaks(settings)
     ruled = (
         f"{broken[each].key}={typed_value(settings.given(broken[each].key))} {broken[each].problem}"
@@ -428,8 +425,49 @@ def _of_task(plan: Plan, task: str) -> Mapping[str, Any]:
     return said
 
 
-def _check_is_as_good(script: Path, left: _Left, plan: Plan) -> None:
+def _other_work(job: Job, own: Job) -> Iterator[str]:
+    """Yield what of a job is other work than a script has, of the workload each number."""
+    for name in OF_WORK:
+        given, wanted = getattr(own, name), getattr(job, name)
+        if given == wanted:
+            continue
+        if name != "workload":
+            yield f"{name} of the plan is another than the script has"
+            continue
+        for each in fields(wanted):
+            before, after = getattr(given, each.name), getattr(wanted, each.name)
+            if before != after and isinstance(before, int | float):
+                yield f"{each.name} of the plan is {after}, and {before} in the script"
+            elif before != after:
+                yield f"{each.name} of the plan is another than the script has"
+
+
+def _said_beside(
+    typed: RetypedConfiguration, changes: Iterable[PatchedKey], settings: Settings
+) -> str:
+    """Return the words beside a script with which it has the work of its new text; none where its own work is that."""
+    wanted = _imported(settings, typed.options).resolved
+    if not any(_other_work(wanted, typed.found.resolved)):
+        return ""
+    for each in changes:
+        if each.after is None or each.key == START:
+            continue
+        said = f"{typed_value(each.after)}"
+        values = FrozenDict({**typed.options.values, each.key: said})
+        options = replace(typed.options, values=values)
+        with suppress(UserError):
+            name = typed.found.settings.sheet.name
+            job = _imported(settings_of(name, typed.words, options), options).resolved
+            if not any(_other_work(wanted, job)):
+                return f"--set {typed.found.settings.called(each.key)}={said}"
+    return "--set KEY=VALUE"
+
+
+def _check_is_as_good(script: Path, left: _Left, plan: Plan, beside: str = "") -> None:
     """Refuse what does not run a plan, fit as it does, and take as long: a framework may have one word for two layouts, none for an engine's options.
+
+    Args:
+        beside: Words that may have been said beside the script when the plan was found.
 
     Raises:
         FileError: Names the first that it has otherwise, or the memory or the seconds.
@@ -448,6 +486,10 @@ def _check_is_as_good(script: Path, left: _Left, plan: Plan) -> None:
         else:
             return
     problem, allowed = f"would not run the plan: {first}", "export without --patch"
+    if beside:
+        allowed = (
+            f"{beside}, if that was said beside the script when the plan was found; or {allowed}"
+        )
     raise FileError(str(script), problem, allowed=allowed)
 
 

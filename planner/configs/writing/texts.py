@@ -126,7 +126,7 @@ def is_of_shell(path: Path) -> bool:
 
 def _in_file(text: str, written: str, settings: Settings, key: str, value: object) -> Iterator[str]:
     given = settings.flat.get(key)
-    name = given.older if given is not None and given.older else key
+    name = settings.called(key)
     if written == YAML:
         yield from _in_yaml(text, name, value)
     elif written == TOML:

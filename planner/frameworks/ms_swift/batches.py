@@ -106,9 +106,14 @@ def _engine_gpus(settings: Settings) -> int:
         if gpus is None or gpus < 1:
             raise settings.refused("rollout_gpus", "leaves no GPU to generation", "at least 1")
         return gpus
-    named = settings.value("servers")
-    servers = len(named) if isinstance(named, list) and named else 1
-    return servers * settings.whole("server_tp") * settings.whole("server_dp")
+    return _servers(settings) * settings.whole("server_tp") * settings.whole("server_dp")
+
+
+def _servers(settings: Settings) -> int:
+    """Return how many servers are named; where they are, which may be known only where the training runs, is of no account."""
+    settings.is_given("servers")
+    named = settings.given(settings.key_of("servers"))
+    return len(named) if isinstance(named, list) and named else 1
 
 
 def batches_of(settings: Settings, count: int) -> Batches:
@@ -180,6 +185,12 @@ def _steps(settings: Settings, size: int, usual: int) -> int:
     return usual if steps is None else max(1, steps)
 
 
+def assumes_servers(settings: Settings, processes: Processes) -> bool:
+    """Tell whether nothing at hand says how many GPUs vLLM's servers have, as where other scripts start them."""
+    given = settings.is_given("server_tp") or settings.is_given("server_dp")
+    return processes.engine_gpus > 0 and not is_of_ray(settings) and not given
+
+
 def processes_guesses(settings: Settings, processes: Processes) -> Iterator[str]:
     """Yield what was assumed of the GPUs."""
     if not processes.said:
@@ -188,8 +199,7 @@ def processes_guesses(settings: Settings, processes: Processes) -> Iterator[str]
             f"{count} process{'es train' if count > 1 else ' trains'}, as ms-swift starts where nothing says how many: say "
             "NPROC_PER_NODE in front of the command, or --NPROC_PER_NODE"
         )
-    given = settings.is_given("server_tp") or settings.is_given("server_dp")
-    if processes.engine_gpus and not is_of_ray(settings) and not given:
+    if assumes_servers(settings, processes):
         yield (
             "each of vLLM's servers has one GPU, as `swift rollout` takes: say --rollout.vllm_tensor_parallel_size and "
             "--rollout.vllm_data_parallel_size"

@@ -46,6 +46,7 @@ from rlplan.planner.configs.trl_family import (
 )
 from rlplan.planner.frameworks.ms_swift.batches import (
     MEGATRON,
+    assumes_servers,
     batches_of,
     is_megatron,
     is_of_ray,
@@ -115,6 +116,7 @@ def run_of(settings: Settings) -> Run:
         work=work,
         groups=(processes.cluster,),
         pools=tuple(pools),
+        assumed_pools=(ROLLOUT_POOL,) if assumes_servers(settings, processes) else (),
         generate=generate,
         trainers={role: _sizes(settings, trainer, role, processes, batches) for role in models},
         options={role: _options(settings, trainer, role) for role in models},

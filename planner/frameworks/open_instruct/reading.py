@@ -237,8 +237,11 @@ def _work(settings: Settings, learners: int) -> Work:
 
 
 def turns_of(settings: Settings) -> int | None:
-    """Return the most turns of an episode; None where tools have no limit."""
-    if not settings.value("tools"):
+    """Return the most turns of an episode; None where tools have no limit.
+
+    Rows of data may name an environment each (data_loader.py, env_config), for which alone there is a limit without tools.
+    """
+    if not settings.value("tools") and not settings.is_given("environment_turns"):
         return 1
     most = settings.optional_whole("environment_turns")
     return most if most is not None and most > 0 else None
@@ -273,6 +276,8 @@ def _say_doubts(settings: Settings, sampling: DynamicSampling | None) -> None:
     """Name what changes the amount of work, and is counted in part or not at all."""
     if settings.value("tools"):
         settings.doubt("tools", "turns with tools")
+    else:
+        settings.doubt("environment_turns", "turns in environments that rows of data name")
     if settings.on("filters") and sampling is None:
         settings.doubt("filters", "groups of equal rewards that are sampled again")
     if settings.on("rubrics"):

@@ -171,6 +171,12 @@ def batches_of(settings: Settings, processes: Processes) -> Batches:
     )
 
 
+def assumes_server(settings: Settings) -> bool:
+    """Tell whether nothing at hand says how many GPUs vLLM's server has, as where another script starts it."""
+    given = settings.is_given("server_tp") or settings.is_given("server_dp")
+    return mode_of(settings) == "server" and not given
+
+
 def processes_guesses(settings: Settings, processes: Processes) -> Iterator[str]:
     """Yield what was assumed of the GPUs."""
     if not processes.said:
@@ -179,8 +185,7 @@ def processes_guesses(settings: Settings, processes: Processes) -> Iterator[str]
             f"{count} process{'es train' if count > 1 else ' trains'}, since nothing at hand says how many: say "
             "--num_processes, or --config_file with accelerate's"
         )
-    given = settings.is_given("server_tp") or settings.is_given("server_dp")
-    if mode_of(settings) == "server" and not given:
+    if assumes_server(settings):
         yield (
             "vLLM's server has one GPU, as `trl vllm-serve` takes: say --vllm_serve.tensor_parallel_size and "
             "--vllm_serve.data_parallel_size"

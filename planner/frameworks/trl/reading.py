@@ -39,6 +39,7 @@ from rlplan.planner.configs.trl_family import (
 from rlplan.planner.frameworks.trl import distilling
 from rlplan.planner.frameworks.trl.batches import (
     UNSLOTH,
+    assumes_server,
     batches_of,
     mode_of,
     processes_guesses,
@@ -110,6 +111,7 @@ def run_of(settings: Settings) -> Run:
         work=distilling.work_of(settings, batches) if distils else _work(settings, batches),
         groups=(processes.cluster,),
         pools=tuple(pools),
+        assumed_pools=(ROLLOUT_POOL,) if assumes_server(settings) else (),
         generate=generate,
         usual_running=mode_of(settings) not in {"transformers", "colocate"},
         trainers=sizes,

@@ -1,6 +1,7 @@
 """No key of verl's is swallowed: changing it changes job or plan, or what becomes of it is said."""
 
 import re
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -309,6 +310,19 @@ def test_what_a_switch_turns_on_is_counted_with_it():
     assert (
         mode in small(f"{mode}=w8a8", "actor_rollout_ref.actor.qat.enable=True").keys.not_modelled
     )
+
+
+@pytest.mark.parametrize("trainer", sorted(SHEET.trainers))
+@pytest.mark.parametrize("role", ["actor", "critic"])
+def test_numbers_that_nothing_says_are_verl_s_own(trainer, role):
+    words = ["-m", "verl.trainer.main_ppo", *COMMON.split()]
+    settings = imported("verl", words, OPTIONS).settings
+    own = replace(settings, flat={}).of(trainer, role)
+    for name in own.names:
+        default = catalogue().get(own.key_of(name), "")
+        value = None if "$" in default else yaml.safe_load(default)
+        if isinstance(value, int | float) and not isinstance(own.value(name), bool):
+            assert own.value(name) in {None, value}, own.key_of(name)
 
 
 def test_a_composed_file_with_every_default_says_little():

@@ -337,3 +337,19 @@ def test_optimizer_steps_learn_from_all_that_is_generated(
         assert found.completions * found.epochs == (
             found.updates * found.epochs * accumulation * batch * processes
         )
+
+
+def test_servers_that_other_scripts_start_may_have_room_and_need_no_address(tmp_path):
+    large = (
+        SCRIPT.replace("2.5-7B", "2.5-72B").replace("zero2", "zero3").replace("size 2 ", "size 1 ")
+    )
+    large = large.replace("steps 2", "steps 4 --move_model_batches 16")
+    script = large.replace("127.0.0.1", "$SERVER_OF_ANOTHER_SCRIPT").replace(" full ", " lora ")
+    file = written(tmp_path, "run.sh", script)
+    options = replace(OPTIONS, gpu="h200")
+    checked = check_config("ms-swift", [file], options)
+    assert checked.imported.run.assumed_pools == ("rollout",)
+    assert checked.verdict == "may not fit"
+    assert any("nothing at hand says" in each for each in checked.remarks)
+    started = written(tmp_path, "all.sh", ROLLOUT + script)
+    assert check_config("ms-swift", [started], options).verdict == "does not fit"

@@ -112,6 +112,18 @@ def test_turns_with_tools_are_named():
     assert (found.run.work.turns, found.keys.changes_work["tools"]) == (5, "turns with tools")
 
 
+def test_turns_in_environments_of_the_data_and_a_value_model_are_named_and_earlier_names_known():
+    played = oi("learners", "--max_steps 20")
+    assert played.run.work.turns == 20
+    assert "max_steps" in played.keys.changes_work
+    assert oi("learners").run.work.turns == 1
+    valued = oi("learners", "--use_value_model --vf_clip_range 0.2")
+    assert "use_value_model" in valued.keys.changes_work
+    earlier = oi("learners", "--active_fill_completions --no_resample_solve_rate 0.9")
+    assert not {*valued.keys.unknown, *earlier.keys.unknown}
+    assert {"active_sampling", "no_resampling_pass_rate"} <= earlier.keys.changes_work.keys()
+
+
 def test_no_learner_and_no_engine_are_refused():
     with pytest.raises(FileError, match="leaves no GPU to training"):
         oi("learners", "--num_learners_per_node 0")

@@ -390,8 +390,8 @@ def test_a_misspelt_key_is_answered_with_the_nearest():
             "--use_vllm --vllm_tensor_parallel_size 3",
             r"vllm_tensor_parallel_size: the sizes take 3 GPUs",
         ),
-        ("--gradient_accumulation_steps 0", "gradient_accumulation_steps: is no number"),
-        ("--per_device_train_batch_size 0", "per_device_train_batch_size: is no batch"),
+        ("--gradient_accumulation_steps 0", "gradient_accumulation_steps: is no possible count"),
+        ("--per_device_train_batch_size 0", "per_device_train_batch_size: is no possible count"),
         ("--num_machines 3", "num_processes: does not divide over 3 machines"),
         ("--max_completion_length null", "max_completion_length: leaves responses without a limit"),
     ],
@@ -551,7 +551,7 @@ def test_open_r1_s_slurm_script_trains_on_all_nodes_but_the_last(tmp_path, monke
     assert [(each.gpus_per_node, each.nodes) for each in found.job.cluster] == [(8, 3)]
     generate = found.draft.tasks["actor.generate"]
     assert (generate.tp, generate.dp, found.draft.tasks["actor.update"].zero) == (2, 4, 2)
-    with pytest.raises(FileError, match="num_processes: leaves no GPU to training"):
+    with pytest.raises(FileError, match="num_machines: is no possible count"):
         started(1)
 
 

@@ -8,6 +8,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import expected_rounds
 from rlplan.errors import FileError
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.changes import argument
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
@@ -15,6 +16,7 @@ from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.reading.versions import runs_as
+from rlplan.planner.configs.writing.texts import texts_with
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_engine, load_framework
 from rlplan.simulator.simulate import simulate
@@ -124,6 +126,30 @@ def test_images_and_packages_say_the_version(script, line):
             "vllm-0.8-tokens-eager",
         ),
         # vLLM 0.11 has no other engine.
+        (
+            "pip install verl==0.4.0\nOLD=no\nif [ $OLD = yes ]; then\n  export VLLM_USE_V1=0\nfi",
+            "vllm-0.8-tokens-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nOLD=yes\nif [ $OLD = yes ]; then\n  export VLLM_USE_V1=0\nfi",
+            "vllm-0.6-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nOLD=no\nif [ $OLD = yes ]; then export VLLM_USE_V1=0; fi",
+            "vllm-0.8-tokens-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nOLD=no\n[ $OLD = yes ] && export VLLM_USE_V1=0",
+            "vllm-0.8-tokens-eager",
+        ),
+        (
+            "pip install verl==0.4.0\nset_up() {\n  export VLLM_USE_V1=0\n}\nset_up",
+            "vllm-0.6-eager",
+        ),
+        (
+            "pip install verl==0.4.0\ncase v1 in\n  v0) export VLLM_USE_V1=0;;\n  *) echo;;\nesac",
+            "vllm-0.8-tokens-eager",
+        ),
         ("pip install verl==0.6.0\nexport VLLM_USE_V1=0", "vllm-0.11-tokens"),
     ],
 )
@@ -533,3 +559,32 @@ def test_a_checkout_between_two_versions_is_searched_as_the_first_that_has_all_i
     sheet = load_config_sheet("areal").of(version)
     flat = {key: GivenValue(value=1, where="run.yaml:1")}
     assert runs_as(Settings(sheet, flat, "run.yaml", "")) == first
+
+
+def test_a_section_that_checkouts_call_otherwise_since_is_read_and_written_by_their_name(tmp_path):
+    section = "{enabled: true, tensor_parallel_size: 2, cpu_offload: true}"
+    pytorch = NEMO.replace("megatron_cfg: {enabled: true,", "megatron_cfg: {enabled: false,")
+    texts = {
+        name: pytorch.replace("dtensor_cfg: {enabled: false}", f"{name}: {section}")
+        for name in ("dtensor_cfg", "automodel_cfg")
+    }
+    earlier, later = (
+        imported("nemo-rl", [_written(tmp_path / f"{name}.yaml", text)], OPTIONS)
+        for name, text in texts.items()
+    )
+    assert later.run.trainers == earlier.run.trainers
+    assert later.run.trainers["actor"].tp == 2
+    assert not later.keys.unknown
+    assert any("policy.automodel_cfg is read as policy.dtensor_cfg" in each for each in later.notes)
+    key = "policy.dtensor_cfg.activation_checkpointing"
+    assert argument(earlier.settings, key, True)[0].lstrip("+") == f"{key}=true"
+    own = "policy.automodel_cfg.activation_checkpointing"
+    assert argument(later.settings, key, True)[0].lstrip("+") == f"{own}=true"
+    file = tmp_path / "automodel_cfg.yaml"
+    first = next(iter(texts_with(file.read_text(), file, later.settings, (key, True))))
+    assert "activation_checkpointing: true}" in first
+
+
+def _written(path, text):
+    path.write_text(text)
+    return str(path)
