@@ -118,10 +118,10 @@ Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 
 # Peaks this near to what there is are told neither way: of reported runs whose forecast lay within this share of it,
 # about as many ran as ran out (reports/published/fit.md). What only trains or scores is no doubt below what there is:
-# of nine that were forecast at 93 to 100 % of a GPU nine ran.
+# of nine that were forecast at 93 to 100 % of a GPU nine ran when this was drawn, of all rows eight of twelve (docs/memory.md).
 UNSURE: Final = 0.03
 # An engine that wakes beside trainers fills its share, and what their allocators keep is known least: where less than
-# what searches leave free is left, seven of ten ran out of those that were looked at first, and none of seven later ones.
+# what searches leave free is left, seven of ten ran out of those that were looked at first, and seven of all nineteen.
 LEFT_BESIDE_ENGINE: Final = USUAL_HEADROOM
 
 
