@@ -658,9 +658,9 @@ class EngineSteps:
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
             told = experts_seconds if experts and experts_seconds else told
             linear = kind.attention == LINEAR_ATTENTION
-            own = self.engine.steps
-            normed = 2 * own.norm_launch_seconds if kind.qk_norm else 0.0
-            beside = own.linear_launch_seconds if linear else normed
+            costs = self.engine.steps
+            normed = 2 * costs.norm_launch_seconds if kind.qk_norm else 0.0
+            beside = costs.linear_launch_seconds if linear else normed
             if self.setting.adapter is not None:
                 beside += self.engine.steps.adapter_launch_seconds
             return (told + beside) * sheet.host_times
