@@ -212,9 +212,7 @@ def _put_attention(export: Export, engine: str) -> None:
     """Write which attention trains, where the version's usual one does not."""
     setting = export.sheet.settings["train_engine"]
     if setting.values[str(setting.default)] != engine:
-        export.put(
-            "train_engine", next(word for word, own in setting.values.items() if own == engine)
-        )
+        export.put("train_engine", engine)
 
 
 def _sharding(layout: TaskPlan) -> int:

@@ -9,8 +9,11 @@ from rlplan.errors import FileError
 from rlplan.job import Speculation
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.catalog import load_engine
+from rlplan.profiles.facts import load_facts
 from rlplan.profiles.frameworks import DATA_PARTS
 from rlplan.profiles.sheets import load_framework
 from rlplan_cli.config_options import framework_of
@@ -370,3 +373,10 @@ def test_a_head_without_chunks_makes_logits_of_all_tokens(version, more, way):
     options = replace(OPTIONS, version=version)
     found = imported("prime-rl", [*BASES["a node"], *more.split()], options)
     assert found.job.trainer("actor").logits == way
+
+
+@pytest.mark.parametrize(("told", "words"), [("flash_attention_2", 1), ("flash_attention_3", 0)])
+def test_a_plan_is_written_with_its_attention(whole, told, words):
+    found = imported("prime-rl", [whole, "--trainer.model.attn", told], OPTIONS)
+    plan = plans_of(found.resolved, load_facts).plans[0].plan
+    assert exported(plan, "prime-rl").text.count('attn = "flash_attention_2"') == words
