@@ -164,6 +164,7 @@ def test_an_engine_is_plausible(name):
     assert 0 <= sheet.step_seconds <= 0.05
     assert 0 <= sheet.overlap_fraction < 1
     assert 0.5 <= sheet.memory_fraction <= 1
+    assert sheet.memory.usual_way in {None, *sheet.memory.logit_ways}
 
 
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])

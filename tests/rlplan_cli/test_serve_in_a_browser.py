@@ -240,6 +240,17 @@ def test_sliders_move_the_answer_and_a_link_holds_the_state(page):
     assert (page.inner_text("#tiles") != before) is True
 
 
+def test_figures_of_another_job_are_not_shown_beside_a_script_that_is_not_answered(page):
+    assert page.is_visible("#tiles")
+    text = f"{SCRIPT.rstrip()} trainer.total_epochs=-3\n"
+    show(page, {**STATE, "script": {"name": "run.sh", "text": text}})
+    assert page.inner_text("#stage") == "no answer"
+    assert "trainer.total_epochs" in page.inner_text("#error-answer")
+    assert not page.is_visible("#tiles")
+    show(page, STATE)
+    assert page.is_visible("#tiles")
+
+
 def test_a_stale_answer_never_takes_the_place_of_a_newer_one(page):
     held = []
 

@@ -24,6 +24,7 @@ let script = null;
 let shown = { number: 0, rank: 0 };
 let last = null;
 let whole_ = null;
+let answered = "";
 let controls;
 let names;
 let timer = 0;
@@ -145,6 +146,7 @@ function draw(answer, number, rank) {
   last = answer;
   if (rank === WHOLE) {
     whole_ = answer;
+    answered = scriptText();
     if (state.script) script = { ...answer, controls: answer.controls ?? {}, keys: answer.keys ?? {} };
     show();
   }
@@ -170,12 +172,20 @@ function complain(mistakes) {
   }
   controls.mark(wrong);
   byId("error-answer").textContent = others.join("\n");
+  // What stood here of another script, or of the controls, is no answer to this one; of the same it is an earlier one.
+  const same = answered === scriptText();
+  byId("answer").classList.toggle("unanswered", mistakes.length > 0 && !same);
+  byId("answer").classList.toggle("earlier", mistakes.length > 0 && same);
   if (!mistakes.length) return;
   const badge = byId("stage");
   badge.className = "stage failed";
   badge.textContent = "no answer";
   byId("verdict").className = "verdict bad";
   byId("verdict").textContent = Object.keys(wrong).length ? "There is a mistake beside a field" : "It cannot be answered as it stands";
+}
+
+function scriptText() {
+  return state.script?.text ?? "";
 }
 
 function short(each) {

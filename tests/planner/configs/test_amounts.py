@@ -93,9 +93,9 @@ def test_a_framework_s_own_words_for_no_limit_are_taken(tmp_path):
 
 
 def test_a_model_of_a_role_that_is_not_there_is_refused():
-    models = FrozenDict({"reward": "llama-3-8b"})
+    options = replace(OPTIONS, models=FrozenDict({"reward": "llama-3-8b"}))
     with pytest.raises(FileError, match="change nothing") as caught:
-        imported("verl", VERL, replace(OPTIONS, models=models))
+        imported("verl", VERL, options)
     assert (caught.value.file, caught.value.value) == ("--model", "reward")
     assert "actor" in caught.value.allowed
 
