@@ -208,11 +208,6 @@ class Setting:
     layer_seconds: tuple[float, float] = (0.0, 0.0)
 
     @property
-    def cached_value_bytes(self) -> int:
-        """Return the bytes of one value in the KV cache."""
-        return self.cache_value_bytes or PRECISIONS[self.precision].weight_bytes
-
-    @property
     def block_stages(self) -> int:
         """Return the stages that lie between a rank and the next one of its context-parallel group."""
         return 1 if self.stages_outermost else self.pp

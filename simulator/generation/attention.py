@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from rlplan.attention_kernels import LatentKernels, SparseKernels, latent_rate
 from rlplan.estimate import Estimate, Source
 from rlplan.files.frozen import FrozenDict
-from rlplan.models import ModelArchitecture
+from rlplan.models import PRECISIONS, ModelArchitecture
 from rlplan.parts.grouped_attention import q_heads, seen_pairs
 from rlplan.parts.latent_attention import sizes_of
 from rlplan.sheets import DeviceSheet, StepCosts
@@ -21,6 +21,11 @@ from rlplan.simulator.model import NARROW_BYTES
 INDEXED, HANDED_ON = "sparse-latent-attention", "shared-index-latent-attention"
 NO_SECONDS = FrozenDict[str, float]()
 ALL_TOKENS = 10**12  # more than any sequence has
+
+
+def cached_value_bytes(setting: Setting) -> int:
+    """Return the bytes of one value in the KV cache."""
+    return setting.cache_value_bytes or PRECISIONS[setting.precision].weight_bytes
 
 
 def of_prompts(setting: Setting, steps: StepCosts) -> Setting:

@@ -14,6 +14,7 @@ from rlplan.profiles.tables.remembered import LeastRecentlyUsed, kept_with
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
 from rlplan.simulator.environments import host_share
+from rlplan.simulator.generation.attention import cached_value_bytes
 from rlplan.simulator.generation.episodes import (
     EpisodeShare,
     generate_episodes,
@@ -64,7 +65,7 @@ def mixed_reading(steps: EngineSteps) -> float:
     """Return how many times as long decode attention takes beside prompts, whose tiles have more rows; 1 where not all layers have such."""
     costs, sheet, setting = steps.engine.steps, steps.setting.device.sheet, steps.setting
     kinds = [kind for kind, _ in steps.attending_layers]
-    value_bytes = setting.cached_value_bytes
+    value_bytes = cached_value_bytes(setting)
     if value_bytes == NARROW_BYTES or any(each.attention != GROUPED_ATTENTION for each in kinds):
         return 1.0
     read = sheet.memory_bytes_per_second * costs.cache_read_efficiency or math.inf

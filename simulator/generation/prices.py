@@ -44,7 +44,7 @@ from rlplan.simulator.costs.pricing import (
     setting_of,
 )
 from rlplan.simulator.costs.towers import seconds_per_prompt_token
-from rlplan.simulator.generation.attention import LatentCosts, of_prompts
+from rlplan.simulator.generation.attention import LatentCosts, cached_value_bytes, of_prompts
 from rlplan.simulator.generation.exchanges import exchanged
 from rlplan.simulator.generation.nodes import NODES, corners, nodes, stretches
 from rlplan.simulator.generation.replica import run_seconds
@@ -599,7 +599,7 @@ class EngineSteps:
         if not share:
             return self._layers(lambda kind: self._attention(kind, running, 1, max(1, cached)))
         setting, tp, device = self.setting, self.setting.shard.tp, self.setting.device
-        value_bytes = setting.cached_value_bytes
+        value_bytes = cached_value_bytes(setting)
         rate = device.sheet.memory_bytes_per_second * share
 
         def reading(kind: ModelArchitecture) -> Estimate:

@@ -65,8 +65,7 @@ def test_exchanges_within_steps_slow_no_further_than_they_were_found_to_and_are_
 ):
     own = load_network("efa").within_steps["b300"]
     assert own.slowed(nodes) == pytest.approx((factor, spread))
-    device = DeviceFacts(load_device("b300"))
-    found = device.collective("all_to_all", 2**28, 8 * nodes, **EFA)
+    found = device_facts("b300").collective("all_to_all", 2**28, 8 * nodes, **EFA)
     assert found.outside_range is (nodes > 4)
 
 
