@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from rlplan.dataflow import most_called_work
+from rlplan.dataflow import begun_of, most_called_work
 from rlplan.job import Job
 from rlplan.layout import layers_of_stages
 from rlplan.models import PRECISIONS, ModelArchitecture
@@ -535,14 +535,15 @@ def infer_layouts(
 
 
 def generate_layouts(cuts: PoolCuts) -> Iterator[TaskPlan]:
-    """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences."""
+    """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences, up to all that is begun at a time."""
     engine, job, draft = cuts.engine, cuts.job, cuts.asked.sizes
     if job.workload.longest_sequence_tokens > cuts.model.max_positions:
         return
+    called = max(most_called_work(job), begun_of(job), key=lambda work: work.sequences)
     for sizes in cuts.splits():
         if not cuts.lists_copies(sizes.dp, trains=False):
             continue
-        local = rank_sequences(sizes.dp, most_called_work(job), trains=False)
+        local = rank_sequences(sizes.dp, called, trains=False)
         pinned = draft.max_running
         for running in _running_limits(local) if pinned is None else (pinned,):
             yield TaskPlan(
