@@ -561,7 +561,7 @@ def infer_layouts(
 
 
 def generate_layouts(cuts: PoolCuts) -> Iterator[TaskPlan]:
-    """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences."""
+    """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences, up to all that is begun at a time."""
     engine, job, draft = cuts.engine, cuts.job, cuts.asked.sizes
     if job.workload.longest_sequence_tokens > cuts.model.max_positions:
         return

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import begun_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.planner.layouts.settings import (
@@ -81,8 +82,20 @@ def test_generation_layouts_divide_gpus_heads_and_layers_and_share_out_the_batch
     for layout in found:
         fits_model(layout, model, engine, *place)
         assert not engine.equal_parts or job.workload.prompts % layout.dp == 0
-        assert layout.max_running <= -(-job.workload.sequences // layout.dp)
+        assert layout.max_running <= -(-begun_of(job).sequences // layout.dp)
     assert len(set(found)) == len(found)
+
+
+@given(small_jobs(), st.sampled_from([1.0, 1.5, 3.0]))
+def test_a_replica_may_run_its_share_of_all_that_is_begun_at_a_time(job, ratio):
+    job = replace(job, workload=replace(job.workload, over_provisioning=ratio))
+    begun = begun_of(job).sequences
+    most = dict[int, int]()
+    for layout in generate_layouts(
+        PoolCuts(job.architecture("actor"), load_engine("vllm"), job, 8, 8)
+    ):
+        most[layout.dp] = max(layout.max_running, most.get(layout.dp, 0))
+    assert most == {dp: -(-begun // dp) for dp in most}
 
 
 @given(small_jobs(), GENERATE_ENGINES)

@@ -23,7 +23,7 @@ FSDP: Final = "fsdp"
 # What is forecast: every weight, by CUDA IPC or NCCL.
 USUAL_SYNC: Final[Mapping[str, object]] = {"sync_mode": "full", "sync_transport": "nccl"}
 # The module of its fully asynchronous rollout since 18 May 2026 (f0bce74ae); before, examples/fully_async had one of its own.
-OWN_ENDLESS: Final = "slime."
+OWN_ENDLESS: Final = ".rollout.fully_async_rollout"
 # Groups that have ended and wait in that example's queue (output_queue, maxsize).
 WAITING_GROUPS: Final = 1000
 # Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
@@ -134,9 +134,9 @@ def _batch(settings: Settings) -> int:
 def _keeps_a_batch(settings: Settings) -> bool:
     """Tell whether a rollout without an end has as many samples under way as a step learns from, whatever its engines hold.
 
-    So has the one of examples/fully_async (max_concurrent_tasks = rollout_batch_size), which is named without its package.
+    So has the one of examples/fully_async (max_concurrent_tasks = rollout_batch_size), which is named without that package's module.
     """
     if not never_stops(settings):
         return False
-    own = str(settings.value("rollout_function")).startswith(OWN_ENDLESS)
+    own = OWN_ENDLESS in str(settings.value("rollout_function"))
     return _is_before(settings, REUSING) or not own
