@@ -12,6 +12,7 @@ from pathlib import Path
 from rlplan.errors import UnknownNameError, UserError
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
 from rlplan.plan import BY_SAMPLE_MODE, ENDLESS_MODE
+from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.search import check_searched
@@ -72,6 +73,8 @@ def _ours(job: Job, facts: Facts, systems: Sequence[SystemForecast]) -> tuple[Sy
     compared are plans: where one is faster than ours, ours is searched with the same engines too, weights synced as is best.
     """
     ours, note = best_searched(OURS, ABOUT, job, facts), ""
+    if load_objective(job.objective).limit != "iteration_seconds":
+        return ours, note  # a system that is faster may be dearer
     own, tried = ours.seconds, set[Engines]()
     for system in sorted(systems, key=lambda each: each.seconds or math.inf):
         plan = system.plan
@@ -79,9 +82,8 @@ def _ours(job: Job, facts: Facts, systems: Sequence[SystemForecast]) -> tuple[Sy
             continue
         if ours.seconds is not None and ours.seconds <= system.seconds:
             break
-        engines = Engines(
-            train=plan.tasks["actor.update"].engine, generate=plan.tasks["actor.generate"].engine
-        )
+        trains, generates = (plan.tasks[f"actor.{each}"].engine for each in ("update", "generate"))
+        engines = replace(job.engines, train=trains, generate=generates)
         if engines in tried:
             continue
         tried.add(engines)
