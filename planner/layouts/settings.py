@@ -375,9 +375,11 @@ def train_settings(
 ) -> tuple[Setting, ...]:
     """Return micro-batches, chunks, recomputation modes and offloading for a training layout."""
     local = rank_sequences(sizes.dp, job.workload, trains=True)
-    recomputes = tuple(RECOMPUTES.index(mode) for mode in engine.recompute_modes)
-    offloads = (0, 1) if "optimizer" in engine.offloads else (0,)
     draft = draft or TaskDraft()
+    # What a search does not try by itself is listed where it is asked for.
+    besides = (mode for mode in engine.recompute_besides if mode == draft.recompute)
+    recomputes = tuple(RECOMPUTES.index(mode) for mode in (*engine.recompute_modes, *besides))
+    offloads = (0, 1) if "optimizer" in engine.offloads else (0,)
     most = _most_chunks(sizes, model, engine, draft)
     return _train_settings(
         _micro_batches(draft, local, job, engine),

@@ -410,7 +410,7 @@ def test_pools_that_straddle_nodes_are_not_looked_through_behind_the_deadline(ex
 
 
 def test_a_search_that_is_cut_short_does_not_say_that_nothing_fits():
-    job = load_job(EXAMPLES / "dapo-qwen2.5-7b-8xh100.yaml")
+    job = load_job(EXAMPLES / "safe-rlhf-7b-16xa100.yaml")
     facts = load_facts(job)
     hasty = search(job, facts, seconds=0).plans[0].forecast.iteration_seconds
     best = search(job, facts).plans[0].forecast.iteration_seconds

@@ -19,6 +19,7 @@ WRITTEN = frameworks_with("keys", "writing")
 # What no key of theirs can say, or their own rules refuse: words of the message, by case.
 NOT_WRITTEN = {
     "gptoss-a10g": "does not divide over 12 copies",
+    "miles-30b-ci": "job.rollout_precision: cannot be told",
     "miles-opd-35b": "job.models.teacher: is no role of it",
     "openrlhf-887": "takes nodes of 8 GPUs in part",
     "search-r1-80": "leaves an update a part of a prompt",
