@@ -22,4 +22,5 @@ def test_the_best_layout_of_a_mixture_with_a_long_tail_is_proven_by_few_plays():
     calls = calls_of(lambda: found.append(search(job, facts)))
     assert found[0].gap == 0
     assert found[0].considered["generations played"] < 15
-    assert calls < 1_600_000
+    # A third of them for engines whose experts several tensor-parallel groups share out.
+    assert calls < 2_100_000
