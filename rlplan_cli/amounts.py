@@ -66,13 +66,17 @@ def gpus_with_type(gpus: str, gpu: str | None, *, alone: bool = False) -> GivenG
         alone: Whether a number without any type is allowed.
 
     Raises:
-        FileError: They name no GPUs, or two types.
+        FileError: They name no GPUs, no type where one is asked for, or two.
     """
-    given = gpus_of(gpus, alone=alone or gpu is not None)
+    given = gpus_of(gpus, alone=True)
     if given.device and gpu:
         problem = "names a type beside that of --gpus"
         raise FileError("--gpu", problem, value=gpu, allowed="one of them")
-    return given._replace(device=given.device or gpu or "")
+    device = given.device or gpu or ""
+    if not device and not alone:
+        allowed = f"{GPUS_ALLOWED}, or their type beside: --gpu h100"
+        raise FileError("--gpus", "names no type of GPUs", value=gpus, allowed=allowed)
+    return given._replace(device=device)
 
 
 def tokens_of(text: str) -> float:

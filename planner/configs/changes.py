@@ -140,14 +140,19 @@ def by_words_of_files(
     """Return assignments with keys of a framework's own files by the word that names one, as `zero3` of DeepSpeed's.
 
     No command line takes keys of such a file by themselves. The word is the first whose file holds what is there and what
-    is assigned; None where none does. Of a file that is the configuration's own, keys stay as they are.
+    is assigned; None where none does. Of a file that is the configuration's own, keys stay as they are. Where no file is
+    named, the same setting's key of no file stands for one; None where it has none.
     """
-    found, flat = tuple(said), settings.flat
+    named = tuple(_outside_of_files(said, settings))
+    if None in named:
+        return None
+    found, flat = tuple(filter(None, named)), settings.flat
     for name, meant in _named_files(settings):
-        inside = {key: value for key, value in found if key.startswith(meant.prefix)}
+        sections = _sections(meant)
+        inside = {key: value for key, value in found if key.startswith(sections)}
         if not inside or flat[name].value not in meant.words:
             continue
-        now = {key: given.value for key, given in flat.items() if key.startswith(meant.prefix)}
+        now = {key: given.value for key, given in flat.items() if key.startswith(sections)}
         wanted = {key.removeprefix(meant.prefix): value for key, value in (now | inside).items()}
         words = (word for word, holds in meant.words.items() if wanted.items() <= holds.items())
         word = next(words, None)
@@ -175,14 +180,43 @@ def of_own_files(said: Iterable[Assignment], settings: Settings) -> dict[str, In
         key: InFile(str(settings.flat[name].value), key.removeprefix(meant.prefix))
         for name, meant in _named_files(settings)
         for key, _ in said
-        if key.startswith(meant.prefix)
+        if key.startswith(_sections(meant))
     }
 
 
 def _named_files(settings: Settings) -> Iterator[tuple[str, KeyFile]]:
-    """Yield the keys by which a configuration names files whose keys begin with a prefix, and what these hold."""
-    files = settings.sheet.launch.files.items()
-    yield from ((name, meant) for name, meant in files if meant.prefix and name in settings.flat)
+    """Yield the keys by which a configuration names files whose keys begin alike, and what these hold."""
+    for name, meant in settings.sheet.launch.files.items():
+        if name in settings.flat and (meant.prefix or meant.words):
+            yield name, meant
+
+
+def _sections(meant: KeyFile) -> tuple[str, ...]:
+    """Return how keys begin that stand in a file: with its prefix, or with the sections that known ones have."""
+    if meant.prefix:
+        return (meant.prefix,)
+    held = (key for each in (*meant.words.values(), *meant.presets.values()) for key in each)
+    return tuple(dict.fromkeys(f"{key.partition('.')[0]}." for key in held if "." in key))
+
+
+def _outside_of_files(
+    said: Iterable[Assignment], settings: Settings
+) -> Iterator[Assignment | None]:
+    """Yield assignments, those of a file that is not there by a key of no file; None where a setting has none."""
+    sections = tuple(
+        each for meant in settings.sheet.launch.files.values() for each in _sections(meant)
+    )
+    lost = tuple(
+        each for each in sections if not any(key.startswith(each) for key in settings.flat)
+    )
+    for key, value in said:
+        if not key.startswith(lost):
+            yield key, value
+            continue
+        alike = (each.keys for each in settings.sheet.every_setting() if key in each.keys)
+        others = (other for keys in alike for other in keys if not other.startswith(sections))
+        other = next(others, None)
+        yield None if other is None else (other, value)
 
 
 def broken_rules(settings: Settings) -> frozenset[str]:

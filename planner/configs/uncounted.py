@@ -47,6 +47,8 @@ def uncounted_models(found: Imported) -> Iterator[str]:
 def _names_model(key: str, value: str, counted: set[str]) -> bool:
     """Tell whether a key names a model by a value; the one that is counted anyway only where the key says whose it is."""
     words = {word for word in re.split(r"[^a-z0-9]+", key.lower()) if word}
+    if "://" in value:
+        return False  # an address: what answers there has GPUs of its own
     if not words & NAMING or words & OTHERS or (value in counted and not words & ROLES):
         return False
     return model_of(value) is not None or SIZED.search(own_name(value)) is not None

@@ -61,6 +61,9 @@ def test_gpus_that_are_none_are_refused_in_one_line(rlplan, gpus):
 def test_the_type_of_gpus_may_be_said_apart_as_other_commands_take_it(rlplan):
     apart = rlplan(*FIT, "--gpus", "2", "--gpu", "cpu")
     assert (apart.code, apart.out) == (0, rlplan(*FIT, "--gpus", "2xcpu").out)
+    untold = rlplan(*FIT, "--gpus", "8")
+    assert "--gpus: names no type of GPUs; found '8'" in untold.err
+    assert untold.err.strip().endswith("or their type beside: --gpu h100")
     twice = rlplan(*FIT, "--gpus", "2xcpu", "--gpu", "h100")
     assert (twice.code, len(twice.lines)) == (2, 1)
     assert "--gpu: names a type beside that of --gpus; found 'h100'" in twice.err

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rlplan.errors import FileError, MissingValueError, nearest_names
-from rlplan.planner.configs.reading.amounts import AMOUNTS, LOOKED_AT_FIRST
+from rlplan.planner.configs.reading.amounts import AMOUNTS, ENDED_BY_STEPS, LOOKED_AT_FIRST, STEPS
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.python_values import NOT_GIVEN
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Scalar, Setting, spelled
@@ -342,12 +342,18 @@ class Settings:
         """
         for name in LOOKED_AT_FIRST:
             setting = self.sheet.settings.get(name)
-            if setting is None:
+            if setting is None or (name in ENDED_BY_STEPS and self._has_steps()):
                 continue
             for key in (*setting.over, *setting.keys):
                 given = self.flat.get(key)
                 if given is not None and not given.gaps and self.counts(key):
                     self._check_amount(name, setting, key, given.value)
+
+    def _has_steps(self) -> bool:
+        """Tell whether a number of steps ends the training."""
+        known = (name for name in STEPS if name in self.sheet.settings)
+        given = (self.given(self.key_of(name)) for name in known)
+        return any(isinstance(each, int | float) and each > 0 for each in given)
 
     def _check_amount(self, name: str, setting: Setting, key: str, value: object) -> None:
         """Refuse a number that makes no sense for a setting of that name.

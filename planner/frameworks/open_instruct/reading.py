@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role, TrainerOptions
-from rlplan.models import Adapter, Precision, TrainingPrecision
+from rlplan.models import Precision, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, TaskPlan
 from rlplan.planner.configs.losses import (
     algorithm_notes,
@@ -26,13 +26,14 @@ from rlplan.planner.configs.sizes import (
     trainer_options,
     zero_stage,
 )
-from rlplan.planner.configs.sizes import adapter_of as lora_of
 from rlplan.planner.plans.trained import TrainerSizes
 
 DEEPSPEED, OLMO = "deepspeed", "olmo"
 OLMO_START: Final = ("grpo.py", ".grpo")
 BY_TOKENS: Final = "token"
 DROPS_GUESS: Final = "groups of equal rewards are left out of updates, which are forecast whole: --no_filter_zero_std_samples keeps them"
+# model_utils.py, ModelConfig, has the flag for other programs; grpo_fast.py and grpo.py make no adapter.
+NO_ADAPTER: Final = "has no effect: GRPO of open-instruct makes no adapter, and trains every weight"
 OLMO_NOTE: Final = "OLMo-core's trainer is forecast as FSDP2 around compiled layers"
 BUDGET_NOTE: Final = (
     "a compiler's budget of activations is forecast as layers that are wholly computed again"
@@ -75,7 +76,6 @@ def run_of(settings: Settings) -> Run:
         loss=_loss(settings, algorithm),
         old_log_prob="trainer" if passes_again(settings) else "engine",
         precision=cast(Precision, settings.word("dtype")),
-        adapter=adapter_of(settings),
         dynamic_sampling=sampling,
         notes=tuple(_notes(settings, algorithm, trainer)),
         guesses=tuple(_guesses(settings, sampling)),
@@ -121,11 +121,6 @@ def engine_gpus(settings: Settings) -> int:
 def compares(settings: Settings) -> bool:
     """Tell whether the actor is compared with a reference, whatever the penalty's weight is (grpo_fast.py)."""
     return settings.on("has_reference")
-
-
-def adapter_of(settings: Settings) -> Adapter | None:
-    """Return the adapters that are trained, merged for generation."""
-    return lora_of(settings) if settings.on("peft") else None
 
 
 def passes_again(settings: Settings) -> bool:
@@ -290,6 +285,8 @@ def _say_doubts(settings: Settings, sampling: DynamicSampling | None) -> None:
 
 def _notes(settings: Settings, algorithm: str, trainer: str) -> Iterator[str]:
     yield from algorithm_notes(settings, algorithm)
+    if settings.on("peft"):
+        yield f"{settings.key_of('peft')} {NO_ADAPTER}"
     if trainer == OLMO:
         yield OLMO_NOTE
         if settings.number("memory_budget") < 1:

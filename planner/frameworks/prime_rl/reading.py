@@ -34,6 +34,12 @@ SEVERAL, DISAGGREGATED, MULTI = "several", "disaggregated", "multi_node"
 ADAM: Final = "adamw"
 # A head that makes logits of all tokens at once, and the way in which its log-probabilities are then made.
 WITHOUT_CHUNKS, WHOLE_LOGITS = "disabled", "whole-compiled"
+AUTO_CHUNKS: Final = "auto"
+# What RL training has taken by default: entries of the vocabulary up to 0.4, tokens since (configs/trainer.py).
+USUAL_CHUNKS: Final = (1024, 2048, 8192)
+OTHER_CHUNKS: Final = (
+    "how many logits are made at a time, of which the trainer's sheet has a usual number"
+)
 # What scores samples by another model, or by the trained one with more before them (configs/algorithm.py).
 TAUGHT: Final = {
     "opd": f"log-probabilities that a teacher on servers of its own tells; {SERVICE}",
@@ -305,12 +311,27 @@ def _steps_on_host(settings: Settings) -> bool:
     return section_is_on(settings, "full_offload")
 
 
+def _say_other_chunks(settings: Settings) -> None:
+    """Say where logits are made of other numbers at a time than the trainer's sheet has.
+
+    Raises:
+        FileError: They are made of none.
+    """
+    chunk = settings.value("head_chunk")
+    if chunk is None or chunk in {WITHOUT_CHUNKS, AUTO_CHUNKS, *USUAL_CHUNKS}:
+        return
+    if isinstance(chunk, bool) or not isinstance(chunk, int) or chunk < 1:
+        raise settings.refused("head_chunk", "is no number of tokens", "1 or more, disabled, auto")
+    settings.leave_out("head_chunk", OTHER_CHUNKS)
+
+
 def _options(settings: Settings) -> TrainerOptions:
     own = of_actor(settings)
     options = TrainerOptions(weights=own.value("model_dtype"))  # type: ignore[arg-type]
     if settings.value("head_chunk") == WITHOUT_CHUNKS:
         # trainer/models/layers/lm_head.py, VanillaOutputLinear; trainer/rl/train.py divides, and makes both of whole logits.
         options = replace(options, logits=WHOLE_LOGITS)
+    _say_other_chunks(settings)
     if own.on("cpu_offload"):
         return replace(options, host_states=True)
     if _steps_on_host(settings):

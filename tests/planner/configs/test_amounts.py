@@ -14,9 +14,12 @@ from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.amounts import AMOUNTS, LOOKED_AT_FIRST, Amount
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
+from tests.planner.configs.test_keys_of_easyr1 import BASES as EASYR1
+from tests.planner.configs.test_keys_of_skyrl import BASES as SKYRL
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=60, environment={"HOME": "~"})
 A, R, T = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "trainer"
+GUESSES = "policy.generation.vllm_kwargs.speculative_config"
 SHEETS = [load_config_sheet(name) for name in frameworks_with("keys", "reading")]
 
 
@@ -36,7 +39,8 @@ def refusal(framework, words, key, value):
         (f"{T}.total_epochs", "many"),
         (f"{T}.total_training_steps", "-3"),
         (f"{T}.nnodes", "0"),
-        (f"{T}.save_freq", "[1, 2, -5]"),
+        (f"{T}.save_freq", "[1, 2, many]"),
+        (f"{R}.engine_kwargs.vllm.speculative_config.num_speculative_tokens", "-3"),
         (f"{R}.gpu_memory_utilization", "-1"),
         (f"{R}.gpu_memory_utilization", "1.5"),
         (f"{R}.gpu_memory_utilization", "0"),
@@ -87,6 +91,18 @@ def test_a_framework_s_own_words_for_no_limit_are_taken(tmp_path):
         ("verl", VERL, f"{T}.total_training_steps", "-1"),
         ("verl", VERL, f"{A}.fsdp_config.fsdp_size", "-1"),
         ("verl", VERL, f"{R}.max_model_len", "null"),
+        # As public scripts of these frameworks have them, which they run with.
+        ("verl", VERL, f"{T}.test_freq", "10000000000000"),
+        ("verl", VERL, f"{T}.save_freq", "-5"),
+        ("verl", VERL, f"{A}.ppo_max_token_len_per_gpu", "1000000000000"),
+        (
+            "easyr1",
+            [*EASYR1["samples compared"].split(), "trainer.max_steps=360"],
+            f"{T}.total_epochs",
+            "-1",
+        ),
+        ("nemo-rl", [str(recipe)], f"{GUESSES}.num_speculative_tokens", "0"),
+        ("skyrl", SKYRL["together"], "generator.weight_transfer_threshold_cuda_ipc_GB", "0"),
     ):
         values = FrozenDict({key: value})
         assert imported(framework, words, replace(OPTIONS, values=values)).draft

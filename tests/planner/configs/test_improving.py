@@ -27,6 +27,7 @@ from rlplan.planner.configs.searching import plans_of
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds
+from tests.planner.configs import test_keys_of_ms_swift, test_keys_of_trl
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
 from tests.planner.configs.test_rules import ASYNC, ASYNC_START, MEGATRON, A, R
 
@@ -431,3 +432,24 @@ def test_keys_of_a_file_of_ones_own_are_proposed_as_what_stands_in_it(tmp_path):
         assert f"in {own}: zero_optimization.offload_" in words
         assert "--deepspeed." not in words
         assert each.arguments == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "base", "untyped", "said"),
+    [
+        (test_keys_of_trl, "vLLM beside", "deepspeed.", "--zero_stage 3"),
+        (test_keys_of_ms_swift, "FSDP", "fsdp_config.", ""),
+    ],
+)
+def test_keys_of_files_that_nobody_names_are_proposed_by_flags_that_there_are(
+    keys, base, untyped, said
+):
+    words, framework = keys.BASES[base], keys.SHEET.name
+    words = words.split() if isinstance(words, str) else words
+    better = check_config(framework, words, keys.OPTIONS).better
+    assert better
+    assert not any(untyped in each.words for each in better)
+    assert not said or said in {each.words for each in better}
+    for each in better:
+        again = check_config(framework, [*words, *each.arguments], keys.OPTIONS)
+        assert again.forecast.iteration_seconds == pytest.approx(each.seconds)

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from rlplan.errors import FileError
+from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.measured.logs import read_log
@@ -28,6 +29,14 @@ python mason.py \
 
 def oi(base, more=""):
     return imported("open-instruct", [*BASES[base], *more.split()], OPTIONS)
+
+
+def test_an_adapter_is_made_by_no_grpo_of_it_and_all_weights_are_trained():
+    plain = check_config("open-instruct", BASES["learners"], OPTIONS)
+    found = check_config("open-instruct", BASES["an adapter"], OPTIONS)
+    assert found.imported.job.adapters is None
+    assert found.forecast.memory == plain.forecast.memory
+    assert any(note.startswith("use_peft has no effect") for note in found.imported.notes)
 
 
 def test_it_has_every_part_but_an_export():

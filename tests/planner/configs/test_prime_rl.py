@@ -375,6 +375,18 @@ def test_a_head_without_chunks_makes_logits_of_all_tokens(version, more, way):
     assert found.job.trainer("actor").logits == way
 
 
+def test_other_chunks_of_logits_than_usual_are_said_not_to_be_counted():
+    flag = "--trainer.model.fused_lm_head_token_chunk_size"
+    key = flag.removeprefix("--")
+    for usual in ("1024", "8192", "disabled"):
+        assert key in prime("a node", f"{flag} {usual}").keys.mapped
+    assert key in prime("a node", f"{flag} 65536").keys.not_modelled
+    for none in ("0", "-5", "many"):
+        with pytest.raises(FileError, match="no number of tokens") as caught:
+            prime("a node", f"{flag} {none}")
+        assert caught.value.field == key
+
+
 @pytest.mark.parametrize(("told", "words"), [("flash_attention_2", 1), ("flash_attention_3", 0)])
 def test_a_plan_is_written_with_its_attention(whole, told, words):
     found = imported("prime-rl", [whole, "--trainer.model.attn", told], OPTIONS)

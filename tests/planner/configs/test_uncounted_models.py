@@ -42,6 +42,7 @@ def test_a_teacher_of_a_key_that_nobody_knows_leaves_no_plain_yes():
         ("--judge_prompt", "Is it right?", False),
         ("--reward_style", "dense", False),
         ("--judge_model", "none", False),
+        ("--judge_model", "http://10.0.0.1:8000/qwen3-32b", False),  # on GPUs of its own
     ],
 )
 def test_what_is_a_model_is_told_by_its_key_and_its_name(flag, value, told):
