@@ -367,7 +367,8 @@ class ReplicaPlaces:
     def find(self, number: int) -> list[Options] | None:
         """Return with what options a replica's processes start, by rank; None where no free nodes do for it.
 
-        It starts where it was as long as those nodes are there.
+        It starts where it was as long as those nodes are there. Elsewhere its places are waited for: Ray counts them as free for a
+        while where another replica, or another run, has just taken them.
         """
         there = ray_nodes()
         if self._of(number) and not self.is_stranded(number, there):
@@ -386,6 +387,10 @@ class ReplicaPlaces:
         kinds = kinds_of(nodes, there)
         for node, place in zip(nodes, places, strict=True):
             self._parts.append(_part(node, place, kinds, number))
+        if not _are_ready(self._of(number), SETTLE_SECONDS):
+            self.give_back(number)
+            return None
+        for node, place in zip(nodes, places, strict=True):
             self._addresses |= dict.fromkeys(node.workers, place.address)
         return self._options(number)
 
@@ -541,14 +546,18 @@ def _ready_parts(
     """Make the placement groups of a plan's nodes, of which nothing is left where one was not ready in time.
 
     Args:
-        choices: Nodes that it may stand on: the first ones that are there are taken, and the last ones waited for.
+        choices: Nodes that it may stand on: the first ones that are there are taken, and the last ones waited for. What
+            nodes have in use counts as free until Ray has heard of what this run has given back.
         parts: They are added to.
         apart: Whether replicas have groups of their own.
     """
     begin, told = time.monotonic(), ""
     while True:
-        all_there = ray_nodes()
-        nodes = next((each for each in choices if not shortage(each, all_there)), choices[-1])
+        settling, all_there = time.monotonic() - begin < SETTLE_SECONDS, ray_nodes()
+        there_are = (
+            each for each in choices if None not in matched(each, all_there, whole=settling)
+        )
+        nodes = next(there_are, choices[-1])
         lacking, kinds = shortage(nodes, all_there), kinds_of(nodes, all_there)
         if not lacking:
             there = (node for node in matched(nodes, all_there) if node is not None)
@@ -566,12 +575,12 @@ def _ready_parts(
             settles = None not in matched(nodes, all_there, whole=True)
         most_seconds = max(wait_seconds, SETTLE_SECONDS if settles else 0.0)
         left = most_seconds - (time.monotonic() - begin)
-        if left <= 0:
+        if left <= 0 and not (settling and settles):  # else fewer nodes may do
             raise NodesMissingError(f"{lacking} (--node-wait {wait_seconds:g})")
         if not settles and lacking != told:
             told = lacking
             tell(f"{lacking}; waits up to {left:.0f} s")
-        time.sleep(min(LOOK_SECONDS, left))
+        time.sleep(min(LOOK_SECONDS, max(0.0, left)))
 
 
 def _why_not_ready(nodes: Sequence[PlanNode]) -> str:
@@ -606,9 +615,9 @@ def _part(
     return PlacedPart(node=node, place=place, group=group, replica=replica)
 
 
-def _are_ready(parts: Sequence[PlacedPart]) -> bool:
+def _are_ready(parts: Sequence[PlacedPart], wait_seconds: float = READY_SECONDS) -> bool:
     groups = (each.group for each in parts if each.group is not None)
-    return all(group.wait(READY_SECONDS) for group in groups)
+    return all(group.wait(wait_seconds) for group in groups)
 
 
 def _options_by_worker(parts: Sequence[PlacedPart]) -> dict[Worker, Options]:
