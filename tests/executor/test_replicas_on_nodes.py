@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.exceptions import ObjectLostError
 
+from rlplan.errors import PlanError
 from rlplan.executor.control.checkpoints import find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.workers.cluster import nodes
@@ -131,6 +132,32 @@ def test_what_was_just_given_back_counts_before_a_run_begins_with_fewer_replicas
     with placed_workers(plan, 0.0, pytest.fail, lambda _: {}, 2) as placed:
         assert placed.replicas.placed == begins_with
     assert looks[-1] <= SETTLE_SECONDS
+
+
+def test_a_node_that_did_not_do_for_a_replica_is_not_taken_by_a_retry_either(monkeypatch):
+    plan, refused, said = on_nodes((2, 1), (1, 1)), set(), []
+    there = [
+        RayNode(id="ab" * 28, address="127.0.0.2", total={"CPU": 2.0}, free={"CPU": 2.0}),
+        RayNode(id="cd" * 28, address="127.0.0.3", total={"CPU": 1.0}, free={}),
+    ]
+
+    def check(_):
+        raise PlanError("has another torch")
+
+    monkeypatch.setattr(nodes, "ray_nodes", lambda: tuple(there))
+    monkeypatch.setattr(nodes, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(nodes, "placement_group", lambda *_, **__: Ready())
+    monkeypatch.setattr(ray.util, "remove_placement_group", lambda _: None)
+    with placed_workers(plan, 0.0, said.append, check, 2, refused) as placed:
+        there[:] = (
+            replace(node, free=free) for node, free in zip(there, ({}, {"CPU": 1.0}), strict=True)
+        )
+        assert placed.replicas.find(1) is None
+    assert refused == {there[1].id}
+    assert said == ["no replica starts there: has another torch"]
+    there[0] = replace(there[0], free={"CPU": 2.0})
+    with placed_workers(plan, 0.0, said.append, check, 2, refused) as placed:
+        assert placed.replicas.placed == [0]
 
 
 # Asks for places on two nodes of two cores, the first ones for a trainer and replica 0.

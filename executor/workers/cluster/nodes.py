@@ -341,6 +341,7 @@ class ReplicaPlaces:
         addresses: Of nodes, by pool and rank; likewise.
         check: Called with nodes on which a replica is to start.
         tell: Called where they do not do.
+        refused: Ids of nodes that do not do; those that are found not to do join them.
 
     Attributes:
         clock_offsets: By id of a node that came later, the seconds that its clock is ahead.
@@ -353,10 +354,10 @@ class ReplicaPlaces:
         addresses: dict[Worker, str],
         check: Check,
         tell: Callable[[str], object],
+        refused: set[str],
     ) -> None:
         self._plan, self._parts, self._addresses = plan, parts, addresses
-        self._check, self._tell = check, tell
-        self._refused: set[str] = set()
+        self._check, self._tell, self._refused = check, tell, refused
         self.clock_offsets: dict[str, float] = {}
 
     @property
@@ -476,6 +477,7 @@ def placed_workers(
     tell: Callable[[str], object],
     check: Check,
     replicas: int | None = None,
+    refused: set[str] | None = None,
 ) -> Iterator[Placed]:
     """Yield where each worker of a plan starts; give the places back afterwards.
 
@@ -485,6 +487,7 @@ def placed_workers(
         check: Called with nodes on which a replica starts later.
         replicas: With how many a run begins whose replicas come and go: with fewer where nodes are missing, with one at
             least. None: all of them stay.
+        refused: Ids of nodes on which nothing starts; where a replica comes to one that does not do, it joins them.
 
     Raises:
         NodesMissingError: They have not come; says what is missing and what is there.
@@ -493,12 +496,17 @@ def placed_workers(
     if replicas is not None:
         choices = [plan_nodes(plan, each) for each in range(replicas, 0, -1)]
     parts: list[PlacedPart] = []
+    refused = set() if refused is None else refused
+
+    def there() -> tuple[RayNode, ...]:
+        return tuple(node for node in ray_nodes() if node.id not in refused)
+
     try:
-        _ready_parts(plan, choices, parts, wait_seconds, tell, apart=replicas is not None)
+        _ready_parts(plan, choices, parts, there, wait_seconds, tell, apart=replicas is not None)
         placed = _placed(parts)
         if replicas is not None:
             addresses = dict(placed.addresses)
-            places = ReplicaPlaces(plan, parts, addresses, check, tell)
+            places = ReplicaPlaces(plan, parts, addresses, check, tell, refused)
             placed = replace(placed, addresses=addresses, replicas=places)
         yield placed
     finally:
@@ -538,6 +546,7 @@ def _ready_parts(
     plan: Plan,
     choices: Sequence[Sequence[PlanNode]],
     parts: list[PlacedPart],
+    look: Callable[[], tuple[RayNode, ...]],
     wait_seconds: float,
     tell: Callable[[str], object],
     *,
@@ -549,11 +558,12 @@ def _ready_parts(
         choices: Nodes that it may stand on: the first ones that are there are taken, and the last ones waited for. What
             nodes have in use counts as free until Ray has heard of what this run has given back.
         parts: They are added to.
+        look: Returns the nodes of the cluster that may be taken.
         apart: Whether replicas have groups of their own.
     """
     begin, told = time.monotonic(), ""
     while True:
-        settling, all_there = time.monotonic() - begin < SETTLE_SECONDS, ray_nodes()
+        settling, all_there = time.monotonic() - begin < SETTLE_SECONDS, look()
         there_are = (
             each for each in choices if None not in matched(each, all_there, whole=settling)
         )
