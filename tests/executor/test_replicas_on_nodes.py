@@ -127,8 +127,8 @@ def test_what_was_just_given_back_counts_before_a_run_begins_with_fewer_replicas
     monkeypatch.setattr(nodes, "ray_nodes", ray_nodes)
     monkeypatch.setattr(nodes, "placement_group", lambda *_, **__: Ready())
     monkeypatch.setattr(ray.util, "remove_placement_group", lambda _: None)
-    monkeypatch.setattr(nodes.time, "monotonic", lambda: seconds[0])
-    monkeypatch.setattr(nodes.time, "sleep", lambda each: seconds.append(seconds.pop() + each))
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(time, "sleep", lambda each: seconds.append(seconds.pop() + each))
     with placed_workers(plan, 0.0, pytest.fail, lambda _: {}, 2) as placed:
         assert placed.replicas.placed == begins_with
     assert looks[-1] <= SETTLE_SECONDS
