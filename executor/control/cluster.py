@@ -79,6 +79,7 @@ class JoinedCluster:
         self._plan, self._cluster, self._paths = plan, cluster, paths
         self._seen: dict[str, NodeAnswer] = {}
         self._nodes: tuple[RayNode, ...] = ()
+        self._refused: set[str] = set()
         self.machine: FrozenDict[str, str] = FrozenDict()
 
     def check(self, tell: Tell, replicas: int | None = None) -> None:
@@ -136,7 +137,7 @@ class JoinedCluster:
             FileError: Names a path and the node that does not see it.
         """
         limits = (self._plan, self._cluster.node_wait_seconds, tell)
-        with placed_workers(*limits, self._check_later, replicas) as placed:
+        with placed_workers(*limits, self._check_later, replicas, self._refused) as placed:
             self._nodes = placed.nodes
             self._check(placed.nodes)
             self.machine = self._seen[placed.nodes[0].id].fingerprint

@@ -206,6 +206,9 @@ def started_replicas(
     Args:
         start: Starts the processes of one; None: on slots of this machine's Ray, or where they are placed.
         placed: Where they start in a cluster that was joined; None: here.
+
+    Raises:
+        WorkerLostError: The nodes of all of them are lost meanwhile.
     """
     generate, pool = plan.tasks[GENERATE], plan.pool_of(GENERATE)
     size, cuda = generate.tp * generate.pp, device_type(pool.device) != CPU
@@ -224,6 +227,8 @@ def started_replicas(
     for number in first:
         if group.begin(number) is not None:
             group.admit(number)
+    if not group.members:
+        raise WorkerLostError("no replica starts: the nodes that were found for them are lost")
     return group
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import ray
 from ray.exceptions import ObjectLostError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlplan.executor.data.batches import Array, Columns, Piece, Rows, whole_blocks
 from rlplan.executor.queue.ledger import Lease, Ledger, Reader
@@ -319,7 +320,9 @@ class TransferQueue:
 
 
 def _start_storage() -> Any:
-    return ray.remote(Storage).options(num_cpus=0).remote()
+    """Start a storage actor on this process's node: another one that is lost takes no samples along that are on their way."""
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return ray.remote(Storage).options(num_cpus=0, scheduling_strategy=here).remote()
 
 
 def is_lost(reference: Any) -> bool:

@@ -18,7 +18,7 @@ from rlplan.executor.workers.pools import (
 )
 from rlplan.executor.workers.wanted import Wanted
 
-# How often in a row a replica may fail to start before none is started any more.
+# In how many iterations in a row replicas may fail to start before none is started any more.
 MOST_FAILURES = 3
 
 

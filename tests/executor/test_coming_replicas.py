@@ -257,6 +257,37 @@ def test_a_replica_that_never_starts_is_given_up_and_the_run_goes_on(elastic, mo
     assert [each["replicas"] for each in run.metrics] == [1] * 5
 
 
+@pytest.mark.full
+@pytest.mark.ray
+def test_three_that_do_not_start_at_once_are_not_given_up(elastic, monkeypatch):
+    """As where the node is lost on which all of them start."""
+    run = elastic(plan_of(), "0:1,1:4")
+    members = run.feed._members
+    then, failing = members._then, failing_at_once(members, members._then)
+
+    def first_fails(number, calls, following):
+        (then if run.records else failing)(number, calls, following)
+
+    monkeypatch.setattr(members, "_then", first_fails)
+    run.carry_out(4)
+    assert sum("did not start" in words for words in run.said) == 3
+    assert not any("none is started" in words for words in run.said)
+    assert run.metrics[-1]["replicas"] == 4
+
+
+@pytest.mark.full
+@pytest.mark.ray
+def test_as_many_as_are_missing_are_said_to_have_no_place_and_each_once(elastic):
+    """Of replicas 1 to 3, which are all tried, the last one alone has a place."""
+    run = elastic(plan_of(), "0:1,1:2,3:3")
+    start = run.replicas._begin
+    run.replicas._begin = lambda number: start(number) if number == 3 else None
+    run.carry_out(6)
+    placeless = [words for words in run.said if "no free node" in words]
+    assert [words.split(" is ")[0] for words in placeless] == ["replica 1"]
+    assert [each["replicas"] for each in run.metrics] == [1, 2, 2, 2, 2, 2]
+
+
 def failing_at_once(members, then):
     """Let a start fail behind its first call."""
 

@@ -13,9 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.exceptions import ObjectLostError
 
+from rlplan.errors import PlanError
 from rlplan.executor.control.checkpoints import find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
-from rlplan.executor.workers.cluster.nodes import parts_of, plan_nodes
+from rlplan.executor.workers.cluster import nodes
+from rlplan.executor.workers.cluster.nodes import (
+    SETTLE_SECONDS,
+    RayNode,
+    parts_of,
+    placed_workers,
+    plan_nodes,
+)
 from rlplan.job import NodeGroup, Rewards
 from rlplan.results.stored import write_plan
 from tests.executor.plans import make_job, make_plan
@@ -94,6 +102,99 @@ def test_nodes_with_fewer_replicas_have_all_else_and_are_those_of_the_whole_plan
         )
         assert parts.get(None, node).hosts == node.hosts
         assert list(parts_of(plan, node, apart=False)) == [(None, node)]
+
+
+class Ready:
+    """Stand for a placement group that is there at once."""
+
+    def wait(self, _):
+        return True
+
+
+@pytest.mark.parametrize(("settles", "begins_with"), [(True, [0, 1]), (False, [0])])
+def test_what_was_just_given_back_counts_before_a_run_begins_with_fewer_replicas(
+    monkeypatch, settles, begins_with
+):
+    """The second node is in use for a second, or by others, who keep it."""
+    plan, looks, seconds = on_nodes((2, 1), (1, 1)), [], [0.0]
+    first = RayNode(id="ab" * 28, address="127.0.0.2", total={"CPU": 2.0}, free={"CPU": 2.0})
+
+    def ray_nodes():
+        looks.append(seconds[0])
+        free = {"CPU": 1.0} if settles and seconds[0] > 1 else {}
+        return first, RayNode(id="cd" * 28, address="127.0.0.3", total={"CPU": 1.0}, free=free)
+
+    monkeypatch.setattr(nodes, "ray_nodes", ray_nodes)
+    monkeypatch.setattr(nodes, "placement_group", lambda *_, **__: Ready())
+    monkeypatch.setattr(ray.util, "remove_placement_group", lambda _: None)
+    monkeypatch.setattr(time, "monotonic", lambda: seconds[0])
+    monkeypatch.setattr(time, "sleep", lambda each: seconds.append(seconds.pop() + each))
+    with placed_workers(plan, 0.0, pytest.fail, lambda _: {}, 2) as placed:
+        assert placed.replicas.placed == begins_with
+    assert looks[-1] <= SETTLE_SECONDS
+
+
+def test_a_node_that_did_not_do_for_a_replica_is_not_taken_by_a_retry_either(monkeypatch):
+    plan, refused, said = on_nodes((2, 1), (1, 1)), set(), []
+    there = [
+        RayNode(id="ab" * 28, address="127.0.0.2", total={"CPU": 2.0}, free={"CPU": 2.0}),
+        RayNode(id="cd" * 28, address="127.0.0.3", total={"CPU": 1.0}, free={}),
+    ]
+
+    def check(_):
+        raise PlanError("has another torch")
+
+    monkeypatch.setattr(nodes, "ray_nodes", lambda: tuple(there))
+    monkeypatch.setattr(nodes, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(nodes, "placement_group", lambda *_, **__: Ready())
+    monkeypatch.setattr(ray.util, "remove_placement_group", lambda _: None)
+    with placed_workers(plan, 0.0, said.append, check, 2, refused) as placed:
+        there[:] = (
+            replace(node, free=free) for node, free in zip(there, ({}, {"CPU": 1.0}), strict=True)
+        )
+        assert placed.replicas.find(1) is None
+    assert refused == {there[1].id}
+    assert said == ["no replica starts there: has another torch"]
+    there[0] = replace(there[0], free={"CPU": 2.0})
+    with placed_workers(plan, 0.0, said.append, check, 2, refused) as placed:
+        assert placed.replicas.placed == [0]
+
+
+# Asks for places on two nodes of two cores, the first ones for a trainer and replica 0.
+PLACES = """
+import json, logging, sys, time, ray
+from ray._private.state import actors
+from rlplan.executor.queue.transfer_queue import TransferQueue
+from rlplan.executor.workers.cluster.nodes import placed_workers
+from tests.executor.test_replicas_on_nodes import on_nodes
+
+ray.init(address=sys.argv[1], logging_level=logging.ERROR, log_to_driver=False)
+given = (on_nodes((2, 1), (1, 3), replicas=4), 0.0, print, lambda nodes: {})
+begun = []
+for _ in range(5):  # at once after the places before were given back
+    with placed_workers(*given, 2) as placed:
+        begun.append(placed.replicas.placed)
+with placed_workers(*given, 2) as placed:
+    later = [placed.replicas.find(number) is not None for number in (2, 3)]
+    placed.replicas.give_back(2)
+    end = time.monotonic() + 30
+    while placed.replicas.find(3) is None:  # Ray hears of it a little later
+        assert time.monotonic() < end
+        time.sleep(0.1)
+queue = TransferQueue({}, 8, 100)
+ray.get([actor.drop.remote([]) for actor in queue._actors])
+nodes = {each["Address"]["NodeID"] for each in actors().values() if each["State"] == "ALIVE"}
+print(json.dumps([begun, later, nodes == {ray.get_runtime_context().get_node_id()}]))
+"""
+
+
+@pytest.mark.full
+@pytest.mark.ray
+@pytest.mark.slow
+def test_places_are_given_once_and_those_that_were_just_given_back_count(raylets):
+    code, printed, said = answer(PLACES, raylets.address)
+    assert code == 0, said[-3000:]
+    assert json.loads(printed.splitlines()[-1]) == [[[0, 1]] * 5, [True, False], True]
 
 
 @ray.remote

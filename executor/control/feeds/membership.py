@@ -34,7 +34,7 @@ class Membership:
         self._ready: list[int] = []
         self._placeless: set[int] = set()
         self._changes: list[ReplicaChange] = []
-        self._failures = 0
+        self._failures, self._has_failed = 0, False
         self.lost = 0
 
     @property
@@ -57,15 +57,26 @@ class Membership:
             self._ready = [each for each in self._ready if each != number]
             self._group.remove(number)
             self._note("not started", number)
-        if self._failures >= MOST_FAILURES:
-            return
+        self._has_failed = False
         there = len(self._rollouts.staying) + len(self._group.starting)
         missing = max(0, self._group.schedule.at(iteration + 1) - there)
+        if self._failures >= MOST_FAILURES:
+            missing = 0
+        placeless: list[int] = []
         for number in self._group.absent():
-            if missing and self._begin(number):
-                missing -= 1
-            elif not missing:
+            if not missing:
                 self._group.give_back(number)
+            elif self._begin(number):
+                missing -= 1
+            else:
+                placeless.append(number)
+        self._note_placeless(set(placeless[:missing]))
+
+    def _note_placeless(self, numbers: set[int]) -> None:
+        """Note once which replicas are wanted and have no place, as many as are missing."""
+        for number in sorted(numbers - self._placeless):
+            self._note("no place", number)
+        self._placeless = numbers
 
     def at_sync(self, iteration: int) -> None:
         """Let go what is too much, and take in what has started, ahead of the weights for an iteration."""
@@ -119,14 +130,10 @@ class Membership:
     # A replica's start, one call after another: its processes meet, and build their models.
 
     def _begin(self, number: int) -> bool:
-        """Begin to start a replica; tell whether there is a place for it, and note once where there is none."""
+        """Begin to start a replica; tell whether there is a place for it."""
         group = self._group.begin(number)
         if group is None:
-            if number not in self._placeless:
-                self._placeless.add(number)
-                self._note("no place", number)
             return False
-        self._placeless.discard(number)
         self._then(number, group.start("rendezvous"), lambda found: self._meet(number, found[0]))
         return True
 
@@ -158,7 +165,8 @@ class Membership:
 
     def _failed(self, number: int) -> None:
         self._group.remove(number)
-        self._failures += 1
+        if not self._has_failed:  # several at once may have one cause, such as a node that is lost
+            self._failures, self._has_failed = self._failures + 1, True
         self._note("not started", number, gives_up=self._failures >= MOST_FAILURES)
 
     def _note(

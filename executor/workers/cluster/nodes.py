@@ -341,6 +341,7 @@ class ReplicaPlaces:
         addresses: Of nodes, by pool and rank; likewise.
         check: Called with nodes on which a replica is to start.
         tell: Called where they do not do.
+        refused: Ids of nodes that do not do; those that are found not to do join them.
 
     Attributes:
         clock_offsets: By id of a node that came later, the seconds that its clock is ahead.
@@ -353,10 +354,10 @@ class ReplicaPlaces:
         addresses: dict[Worker, str],
         check: Check,
         tell: Callable[[str], object],
+        refused: set[str],
     ) -> None:
         self._plan, self._parts, self._addresses = plan, parts, addresses
-        self._check, self._tell = check, tell
-        self._refused: set[str] = set()
+        self._check, self._tell, self._refused = check, tell, refused
         self.clock_offsets: dict[str, float] = {}
 
     @property
@@ -367,7 +368,8 @@ class ReplicaPlaces:
     def find(self, number: int) -> list[Options] | None:
         """Return with what options a replica's processes start, by rank; None where no free nodes do for it.
 
-        It starts where it was as long as those nodes are there.
+        It starts where it was as long as those nodes are there. Elsewhere its places are waited for: Ray counts them as free for a
+        while where another replica, or another run, has just taken them.
         """
         there = ray_nodes()
         if self._of(number) and not self.is_stranded(number, there):
@@ -386,6 +388,10 @@ class ReplicaPlaces:
         kinds = kinds_of(nodes, there)
         for node, place in zip(nodes, places, strict=True):
             self._parts.append(_part(node, place, kinds, number))
+        if not _are_ready(self._of(number), SETTLE_SECONDS):
+            self.give_back(number)
+            return None
+        for node, place in zip(nodes, places, strict=True):
             self._addresses |= dict.fromkeys(node.workers, place.address)
         return self._options(number)
 
@@ -471,6 +477,7 @@ def placed_workers(
     tell: Callable[[str], object],
     check: Check,
     replicas: int | None = None,
+    refused: set[str] | None = None,
 ) -> Iterator[Placed]:
     """Yield where each worker of a plan starts; give the places back afterwards.
 
@@ -480,6 +487,7 @@ def placed_workers(
         check: Called with nodes on which a replica starts later.
         replicas: With how many a run begins whose replicas come and go: with fewer where nodes are missing, with one at
             least. None: all of them stay.
+        refused: Ids of nodes on which nothing starts; where a replica comes to one that does not do, it joins them.
 
     Raises:
         NodesMissingError: They have not come; says what is missing and what is there.
@@ -488,12 +496,17 @@ def placed_workers(
     if replicas is not None:
         choices = [plan_nodes(plan, each) for each in range(replicas, 0, -1)]
     parts: list[PlacedPart] = []
+    refused = set() if refused is None else refused
+
+    def there() -> tuple[RayNode, ...]:
+        return tuple(node for node in ray_nodes() if node.id not in refused)
+
     try:
-        _ready_parts(plan, choices, parts, wait_seconds, tell, apart=replicas is not None)
+        _ready_parts(plan, choices, parts, there, wait_seconds, tell, apart=replicas is not None)
         placed = _placed(parts)
         if replicas is not None:
             addresses = dict(placed.addresses)
-            places = ReplicaPlaces(plan, parts, addresses, check, tell)
+            places = ReplicaPlaces(plan, parts, addresses, check, tell, refused)
             placed = replace(placed, addresses=addresses, replicas=places)
         yield placed
     finally:
@@ -533,6 +546,7 @@ def _ready_parts(
     plan: Plan,
     choices: Sequence[Sequence[PlanNode]],
     parts: list[PlacedPart],
+    look: Callable[[], tuple[RayNode, ...]],
     wait_seconds: float,
     tell: Callable[[str], object],
     *,
@@ -541,14 +555,19 @@ def _ready_parts(
     """Make the placement groups of a plan's nodes, of which nothing is left where one was not ready in time.
 
     Args:
-        choices: Nodes that it may stand on: the first ones that are there are taken, and the last ones waited for.
+        choices: Nodes that it may stand on: the first ones that are there are taken, and the last ones waited for. What
+            nodes have in use counts as free until Ray has heard of what this run has given back.
         parts: They are added to.
+        look: Returns the nodes of the cluster that may be taken.
         apart: Whether replicas have groups of their own.
     """
     begin, told = time.monotonic(), ""
     while True:
-        all_there = ray_nodes()
-        nodes = next((each for each in choices if not shortage(each, all_there)), choices[-1])
+        settling, all_there = time.monotonic() - begin < SETTLE_SECONDS, look()
+        there_are = (
+            each for each in choices if None not in matched(each, all_there, whole=settling)
+        )
+        nodes = next(there_are, choices[-1])
         lacking, kinds = shortage(nodes, all_there), kinds_of(nodes, all_there)
         if not lacking:
             there = (node for node in matched(nodes, all_there) if node is not None)
@@ -566,12 +585,12 @@ def _ready_parts(
             settles = None not in matched(nodes, all_there, whole=True)
         most_seconds = max(wait_seconds, SETTLE_SECONDS if settles else 0.0)
         left = most_seconds - (time.monotonic() - begin)
-        if left <= 0:
+        if left <= 0 and not (settling and settles):  # else fewer nodes may do
             raise NodesMissingError(f"{lacking} (--node-wait {wait_seconds:g})")
         if not settles and lacking != told:
             told = lacking
             tell(f"{lacking}; waits up to {left:.0f} s")
-        time.sleep(min(LOOK_SECONDS, left))
+        time.sleep(min(LOOK_SECONDS, max(0.0, left)))
 
 
 def _why_not_ready(nodes: Sequence[PlanNode]) -> str:
@@ -606,9 +625,9 @@ def _part(
     return PlacedPart(node=node, place=place, group=group, replica=replica)
 
 
-def _are_ready(parts: Sequence[PlacedPart]) -> bool:
+def _are_ready(parts: Sequence[PlacedPart], wait_seconds: float = READY_SECONDS) -> bool:
     groups = (each.group for each in parts if each.group is not None)
-    return all(group.wait(READY_SECONDS) for group in groups)
+    return all(group.wait(wait_seconds) for group in groups)
 
 
 def _options_by_worker(parts: Sequence[PlacedPart]) -> dict[Worker, Options]:
