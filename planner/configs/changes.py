@@ -261,8 +261,8 @@ def _of_training(plan: Plan) -> Iterator[Changes]:
     """Yield changes of one setting of the actor's training."""
     update, passes = plan.tasks[UPDATE], _passes(plan, "actor")
     # A core of attention computed again takes time and, by a fused kernel, spares nothing.
-    others = {"none": ("full",), "attention": ("none", "full")}.get(update.recompute or "none")
-    others = others or ("none", "selective")
+    parts = ("none", "full") if update.recompute == "attention" else ("none", "selective")
+    others = ("full",) if update.recompute == "none" else parts
     for kind in others:
         if kind in load_engine(update.engine).recompute_modes:
             yield {UPDATE: {"recompute": kind}}

@@ -132,7 +132,7 @@ def test_changes_are_said_in_keys_that_the_framework_has(more, said, never):
     assert not any(never in word for word in words)
 
 
-SWIFT = (
+MEGATRON_OF_SWIFT = (
     "megatron rlhf --rlhf_type grpo --model Qwen/Qwen2.5-1.5B-Instruct --NPROC_PER_NODE 8 --tensor_model_parallel_size 4 "
     "--micro_batch_size 1 --global_batch_size 64 --num_generations 8 --max_length 1024 --max_completion_length 2048 "
     "--vllm_mode colocate --sleep_level 2 --vllm_tensor_parallel_size 1"
@@ -143,7 +143,7 @@ SWIFT = (
     ("framework", "words", "said"),
     [
         ("verl", [*VERL, MEGATRON, f"{RECOMPUTES}=selective"], f"{RECOMPUTES}=null"),
-        ("ms-swift", SWIFT, "--recompute_granularity none"),  # else it is selective
+        ("ms-swift", MEGATRON_OF_SWIFT, "--recompute_granularity none"),  # else it is selective
     ],
 )
 def test_a_core_of_attention_need_not_be_computed_again(framework, words, said):
