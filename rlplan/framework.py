@@ -69,18 +69,20 @@ class HostUse:
 class LogitChoice:
     """Name how log-probabilities and entropies are made, by the ways of an engine's sheet (`memory.logit_ways`).
 
-    `cut` comes before `reference`, and `reference` before `usual`. Where none of them is given, or the engine's sheet has
+    `entropy` comes before `cut`, `cut` before `reference`, and `reference` before `usual`. Where none of them is given, or the engine's sheet has
     no way of that name, the engine's own default holds.
 
     Attributes:
         usual: For any pass.
         reference: For passes of the reference model.
         cut: With tensor or context parallelism, which split the logits.
+        entropy: For updates of a policy whose loss has entropies (`Hyperparameters.entropy_coefficient`).
     """
 
     usual: str | None = None
     reference: str | None = None
     cut: str | None = None
+    entropy: str | None = None
 
 
 NO_HOST_TIME = HostTime()

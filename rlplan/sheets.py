@@ -62,6 +62,7 @@ class SyncMethod:
         buckets_held: Buckets that a GPU has at a time, on either side.
         handed_on: Whether a process beside the engine of another pool takes weights in, and hands them to it through one
             more bucket.
+        by_rdma: Whether bytes pass between two pools by RDMA alone, without a group of NCCL of their ranks.
         frees_cache: Starts of the names of engines of another pool that give their KV cache back while weights come; all
             others keep it.
         sent_fraction: Share of the weights' bytes that is sent: of what an update changed, with positions.
@@ -99,6 +100,7 @@ class SyncMethod:
     bucket_bytes: NonNegativeInt = 0
     buckets_held: AtLeastOne = 1
     handed_on: bool = False
+    by_rdma: bool = False
     frees_cache: tuple[str, ...] = ()
     sent_fraction: Fraction = 1.0
     fixed_seconds: NonNegative = 0.0
@@ -272,8 +274,8 @@ class StepCosts:
         adapter_token_seconds: Device time of a sequence in each layer of a decode step by kernels that compute adapters token by
             token, whatever their rank; 0 where all tokens of an adapter are computed together.
         cast_bytes: Bytes that a kernel of its own moves for each input value of a product with narrow weights; 0 for none.
-        cast_seconds: Device time that a product with narrow weights takes more by a device's architecture, but of experts: scales are packed.
-        narrow_expert_times: Times as long as experts' products with narrow weights take by a device's architecture, where Triton computes them.
+        cast_seconds: Device time that a product with weights in fp8 takes more by a device's architecture, but of experts: scales are packed.
+        narrow_expert_times: Times as long as experts' products with weights in fp8 take by a device's architecture, where Triton computes them.
         triton_experts_of: Families of models whose experts it does on such a device; on those that are not named all kernels are alike.
         beside_seconds: Device time of a layer's kernels beside those that are counted, by a device's architecture and the kind of
             its attention (`rlplan/parts/`); nothing for those not named.

@@ -373,7 +373,9 @@ class PlacedTask:
         choice, memory = self.framework.logits, self.engine.memory
         cut = choice.cut if self.layout.tp > 1 or self.layout.cp > 1 else None
         compared = choice.reference if self.task.role == "reference" else None
-        way = cut or compared or choice.usual
+        learns = self.trains and self.task.role == "actor"
+        bonus = choice.entropy if learns and self.job.hyperparameters.entropy_coefficient else None
+        way = bonus or cut or compared or choice.usual
         return way if way in memory.logit_ways else memory.usual_way
 
     @property

@@ -294,7 +294,9 @@ def _of_generation(plan: Plan) -> Iterator[Changes]:
 def _of_training(plan: Plan) -> Iterator[Changes]:
     """Yield changes of one setting of the actor's training."""
     update, passes = plan.tasks[UPDATE], _passes(plan, "actor")
-    others = ("full",) if update.recompute in ("none", "attention") else ("none", "selective")
+    # A core of attention computed again takes time and, by a fused kernel, spares nothing.
+    parts = ("none", "full") if update.recompute == "attention" else ("none", "selective")
+    others = ("full",) if update.recompute == "none" else parts
     for kind in others:
         if kind in load_engine(update.engine).recompute_modes:
             yield {UPDATE: {"recompute": kind}}
@@ -572,8 +574,10 @@ def _of_recomputation(value: object, own: RoleSettings) -> Found:
         spelt = GRANULARITY.replace("_", "-") if "-" in key else GRANULARITY
         whole = WHOLE_LAYERS if value == "full" and key.endswith(spelt) else ()
         sign = "-" if "-" in key else "_"
+        # Where something is repeated unless a key says otherwise, none is a word of its own.
+        nothing = None if trainer.sizes["granularity"].default is None else "none"
         beside = ((key.removesuffix(spelt) + each.replace("_", sign), said) for each, said in whole)
-        return ((key, value if recomputes else None), *beside)
+        return ((key, value if recomputes else nothing), *beside)
     name = f"{own.role}_checkpoints"
     name = name if name in known else "checkpoints"
     return ((settings.key_of(name), recomputes),) if name in known else None

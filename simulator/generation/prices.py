@@ -561,8 +561,9 @@ class EngineSteps:
             return self._prices(operators, self.setting)
         if costs.cast_bytes:
             operators = with_input_casts(operators, tokens, costs.cast_bytes)
-        architecture = self.setting.device.sheet.architecture
-        times = 1.0
+        if self.setting.precision != "fp8":  # of no other format the rest was measured
+            return self._prices(operators, self.setting)
+        architecture, times = self.setting.device.sheet.architecture, 1.0
         if self.model.family in costs.triton_experts_of:
             times = costs.narrow_expert_times.get(architecture, 1.0)
         found = self._prices(operators, self.setting, expert_times=times)

@@ -248,7 +248,7 @@ def bucket_terms(
     whole = _whole_bytes(method, transition.train) if sends else 0
     more = 1 if method.handed_on and not sends else 0
     buckets = _bucket_bytes(method, transition.train, bucket_bytes, more)
-    grouped = method.transport in GROUPED
+    grouped = method.transport in GROUPED and not method.by_rdma
     return {
         WEIGHT_BUCKETS: max(whole, buckets),
         SYNC_GROUP: COMMUNICATOR_BYTES if grouped else 0,

@@ -167,6 +167,33 @@ def test_an_engine_is_plausible(name):
     assert sheet.memory.usual_way in {None, *sheet.memory.logit_ways}
 
 
+@pytest.fixture(scope="module")
+def families():
+    return {load_model(name).family for name in model_names()}
+
+
+@pytest.fixture(scope="module")
+def architectures():
+    return {load_device(name).architecture for name in device_names()}
+
+
+@pytest.mark.parametrize("name", engine_names())
+def test_costs_of_steps_are_of_parts_families_and_devices_that_there_are(
+    name, families, architectures
+):
+    """A slip in one of these names would take a cost away, and nothing would say so."""
+    costs = load_engine(name).steps
+    by_device = (
+        *(costs.all_reduces, costs.fused_all_reduces, costs.cast_seconds, costs.latent),
+        *(costs.narrow_expert_times, costs.beside_seconds, costs.prompt_attention, costs.sparse),
+    )
+    assert {each for costs_of in by_device for each in costs_of} <= architectures
+    assert {*costs.triton_experts_of, *costs.fuses_all_reduces_of} <= families
+    mixers = [costs.prompt_mixer_seconds, *costs.beside_seconds.values()]
+    assert {each for seconds in mixers for each in seconds} <= set(parts.PARTS.names())
+    assert costs.prompt_launch_seconds or not costs.prompt_mixer_seconds
+
+
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_the_usual_engines_of_a_kind_exist_and_have_their_role(kind):
     usual = usual_engines(kind)

@@ -144,7 +144,7 @@ def test_products_with_narrow_weights_pack_their_scales_on_blackwell(model, micr
     assert longer * 1e6 == pytest.approx(microseconds, abs=0.05)
 
 
-def test_experts_that_triton_computes_take_longer_in_narrow_formats_on_blackwell_alone():
+def test_experts_that_triton_computes_take_longer_in_fp8_on_blackwell_alone():
     def longer(model, precision, device="b200"):
         found = steps_of("sglang-0.5", model, device=device, precision=precision)
         costs = replace(found.engine.steps, narrow_expert_times=FrozenDict())
@@ -152,6 +152,7 @@ def test_experts_that_triton_computes_take_longer_in_narrow_formats_on_blackwell
         return found.dense(64).seconds > without.dense(64).seconds
 
     assert longer("minimax-m2.5", "fp8")
+    assert not longer("minimax-m2.5", "nvfp4")
     assert not longer("minimax-m2.5", "bf16")
     assert not longer("minimax-m2.5", "fp8", "h100-80gb-sxm")
     assert not longer("deepseek-v3", "fp8")

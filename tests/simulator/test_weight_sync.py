@@ -269,6 +269,7 @@ def test_a_process_beside_the_engine_has_one_more_bucket_than_the_trainers_and_a
     ("name", "engine", "synced"),
     [
         ("verl-nccl", "vllm", 3 * 2**31 + COMMUNICATOR_BYTES),
+        ("verl-nixl", "vllm", 3 * 2**31),  # by RDMA, without a group of NCCL
         ("verl-nccl", "sglang-0.5", 0),  # which gives its cache back while weights come
         ("slime-nccl", "sglang-0.5", 2**30 + COMMUNICATOR_BYTES),
         ("slime-nccl", "tensorrt-llm", 0),  # whose cache is of what is free

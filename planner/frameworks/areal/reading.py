@@ -34,6 +34,7 @@ from rlplan.planner.configs.sizes import (
     models_of,
     most_turns,
     nearest_divisor,
+    recomputed_parts,
 )
 from rlplan.planner.frameworks.areal.allocation import (
     ARCHON,
@@ -367,7 +368,7 @@ def _recompute(own: RoleSettings) -> Recompute:
         return "none"
     granularity = own.value("granularity") if "granularity" in own.names else "full"
     if granularity in {"selective", "memory_budget"}:
-        return "attention" if own.trainer == "megatron" else "selective"
+        return recomputed_parts(own) if own.trainer == "megatron" else "selective"
     return "none" if granularity in {None, "none"} else "full"
 
 

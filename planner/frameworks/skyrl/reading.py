@@ -33,6 +33,7 @@ from rlplan.planner.configs.sizes import (
     eager_engine,
     models_of,
     most_turns,
+    recomputed_parts,
     role_sizes,
     trainer_options,
 )
@@ -236,7 +237,9 @@ def _recompute(settings: Settings, own: RoleSettings) -> Recompute:
     granularity = own.value("granularity")
     if granularity not in {None, "full", "selective"}:
         raise settings.refused_key(own.key_of("granularity"), "is not known", "full, selective")
-    return "attention" if granularity == "selective" else "none" if granularity is None else "full"
+    if granularity == "selective":
+        return recomputed_parts(own)
+    return "none" if granularity is None else "full"
 
 
 def _options(settings: Settings, role: Role) -> TrainerOptions:

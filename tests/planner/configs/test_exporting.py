@@ -98,6 +98,26 @@ def test_an_exported_plan_is_imported_as_itself(target, seed, tmp_path_factory):
     assert found.resolved.workload.sequences == plan.job.workload.sequences
 
 
+@pytest.mark.parametrize(
+    ("target", "key"),
+    [
+        ("verl", "update_weights_bucket_megabytes={:d}"),
+        ("skyrl", "weight_transfer_threshold_cuda_ipc_GB={}"),
+    ],
+)
+def test_buckets_of_a_weight_sync_are_written_where_a_plan_says_a_size_of_its_own(target, key):
+    """verl asks that a bucket holds the largest tensor, which the 64 MiB of plans that say nothing do not."""
+    plan = next(
+        plan
+        for plan, _ in plans(target, 40)
+        if plan.pool_of("actor.generate") == plan.pool_of("actor.update")
+    )
+    name = key.partition("=")[0]
+    assert name not in exported(plan, target).text
+    said = exported(replace(plan, bucket_bytes=3 * 2**30), target).text
+    assert key.format(3072 if target == "verl" else 3.0) in said
+
+
 def test_slime_is_told_a_token_budget_or_a_micro_batch():
     for plan, written in plans("slime", 12):
         packed = plan.tasks["actor.update"].token_budget is not None

@@ -133,6 +133,35 @@ def test_changes_are_said_in_keys_that_the_framework_has(more, said, never):
     assert not any(never in word for word in words)
 
 
+MEGATRON_OF_SWIFT = (
+    "megatron rlhf --rlhf_type grpo --model Qwen/Qwen2.5-1.5B-Instruct --NPROC_PER_NODE 8 --tensor_model_parallel_size 4 "
+    "--micro_batch_size 1 --global_batch_size 64 --num_generations 8 --max_length 1024 --max_completion_length 2048 "
+    "--vllm_mode colocate --sleep_level 2 --vllm_tensor_parallel_size 1"
+).split()
+
+
+@pytest.mark.parametrize(
+    ("framework", "words", "said"),
+    [
+        ("verl", [*VERL, MEGATRON, f"{RECOMPUTES}=selective"], f"{RECOMPUTES}=null"),
+        ("ms-swift", MEGATRON_OF_SWIFT, "--recompute_granularity none"),  # else it is selective
+    ],
+)
+def test_a_core_of_attention_need_not_be_computed_again(framework, words, said):
+    """By a fused kernel that takes time and spares nothing."""
+    found = check_config(framework, words, OPTIONS)
+    assert found.plan.tasks["actor.update"].recompute == "attention"
+    changed = next(
+        each for each in faster(found.plan) if each.get("actor.update") == {"recompute": "none"}
+    )
+    (assignment,) = assignments(changed, found.plan, found.imported)
+    assert " ".join(argument(found.imported.settings, *assignment)) == said
+    without = check_config(framework, [*words, *said.split()], OPTIONS)
+    assert without.plan.tasks["actor.update"].recompute == "none"
+    assert without.forecast.iteration_seconds < found.forecast.iteration_seconds
+    assert without.forecast.memory == found.forecast.memory
+
+
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("sizes", "key", "during"),

@@ -10,18 +10,21 @@ from tests.planner.configs.test_megatron_flags import SHARED, read
 
 
 @pytest.mark.parametrize(
-    ("framework", "version", "way", "width"),
+    ("framework", "version", "more", "way", "width"),
     [
-        ("slime", "0.3", "softmax", 8),
-        ("slime", "0.2", "entropy-kept", 16),
-        ("slime", "0.1", "entropy-kept-scaled", 20),
-        ("miles", None, "softmax", 8),
+        ("slime", "0.3", "", "softmax", 8),
+        ("slime", "0.3", " --entropy-coef 0.001", "softmax-entropy", 12),
+        ("slime", "0.2", "", "entropy-kept", 16),
+        ("slime", "0.2", " --entropy-coef 0.001", "entropy-kept", 16),
+        ("slime", "0.1", " --entropy-coef 0.001", "entropy-kept-scaled", 20),
+        ("miles", None, "", "softmax", 8),
+        ("miles", None, " --entropy-coef 0.001", "entropy-kept", 16),
     ],
 )
-def test_an_update_holds_logits_as_its_version_makes_them(framework, version, way, width):
-    """Of 9,216 tokens and half of 151,936 entries: one softmax beside the logits, or copies and an entropy's softmax."""
+def test_an_update_holds_logits_as_its_version_makes_them(framework, version, more, way, width):
+    """Of 9,216 tokens and half of 151,936 entries: one softmax beside the logits, or copies and an entropy's softmax; its gradient too."""
     words = f"{SHARED} --tensor-model-parallel-size 2 --use-dynamic-batch-size --max-tokens-per-gpu 9216"
-    words += " --rollout-max-prompt-len 1024"
+    words += f" --rollout-max-prompt-len 1024{more}"
     found = read(words, framework, version=version)
     facts = load_facts(found.resolved)
     there = PlacedPlan(complete(found.draft, found.resolved, facts, "there"), facts)

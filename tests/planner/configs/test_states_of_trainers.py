@@ -11,8 +11,10 @@ from rlplan.profiles.facts import load_facts
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import memory_moments
+from tests.planner.configs.test_areal import areal
 from tests.planner.configs.test_keys_of_nemo_rl import GRPO
 from tests.planner.configs.test_keys_of_nemo_rl import OPTIONS as NEMO
+from tests.planner.configs.test_skyrl import skyrl
 from tests.planner.configs.test_versions import OPTIONS, verl
 
 DEFERS = "fsdp_config.use_no_sync_for_gradient_accumulation=True"
@@ -170,6 +172,29 @@ def test_experts_are_computed_again_where_megatrons_modules_name_them(modules, r
 def test_modules_that_are_not_counted_are_named(modules, is_counted):
     found = verl(*MOE, SELECTIVE, f"+{CONFIG}.recompute_modules={modules}")
     assert (f"{CONFIG}.recompute_modules" not in found.keys.not_modelled) == is_counted
+
+
+@pytest.mark.parametrize(
+    ("read", "config"),
+    [
+        (skyrl, "trainer.policy.megatron_config.transformer_config_kwargs"),
+        (areal, "actor.megatron"),
+    ],
+)
+def test_frameworks_that_hand_megatron_its_modules_are_read_alike(read, config):
+    on = ("actor.gradient_checkpointing=true",) if read is areal else ()
+    for modules, recompute, is_counted in (
+        ("null", "attention", True),
+        ("[moe]", "experts", True),
+        ("[layernorm]", "selective", False),
+    ):
+        words = (
+            f"{config}.recompute_granularity=selective",
+            f"{config}.recompute_modules={modules}",
+        )
+        found = read("Megatron", *on, *words)
+        assert found.draft.tasks["actor.update"].recompute == recompute
+        assert (f"{config}.recompute_modules" not in found.keys.not_modelled) == is_counted
 
 
 def test_layers_keep_of_experts_that_are_computed_again_their_input_alone():
