@@ -58,8 +58,9 @@ class Pinned:
         """Tell whether a user pinned more than a mode; what a framework or its script fixes aside."""
         if self.arranged is not None:
             return bool(self.pools)
-        own = {"framework_version": None, "bucket_bytes": BUCKET_BYTES}
-        return replace(self, asked=AskedSchedules(), **own) != NOTHING_PINNED
+        mode = AskedSchedules()
+        free = replace(self, asked=mode, framework_version=None, bucket_bytes=BUCKET_BYTES)
+        return free != NOTHING_PINNED
 
     @property
     def pool_gpus(self) -> frozenset[int]:

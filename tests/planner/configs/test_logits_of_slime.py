@@ -28,5 +28,5 @@ def test_an_update_holds_logits_as_its_version_makes_them(framework, version, wa
     update = there.tasks["actor.update"]
     assert update.logit_way == way
     entries = 9216 * 151_936 // 2
-    assert update.logit_tensors.logits_bytes(9216, 151_936 / 2, trains=True) == width * entries
+    assert update.logit_tensors.logits_bytes(9216, 151_936 // 2, trains=True) == width * entries
     assert task_memory(update).transient["logits"] == pytest.approx(width * entries, rel=0.01)
