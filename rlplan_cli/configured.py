@@ -114,11 +114,15 @@ class Configured(NamedTuple):
 
     @property
     def pinned(self) -> Pinned:
-        """Return what a search for other plans keeps of it: its framework's version, in which these are to run."""
+        """Return what a search for other plans keeps of it: its framework's version, in which these are to run, and the buckets of its weight sync."""
         from rlplan.planner.configs.reading.versions import runs_as
         from rlplan.planner.requests.pinned import NOTHING_PINNED
 
-        return replace(NOTHING_PINNED, framework_version=runs_as(self.found.settings))
+        return replace(
+            NOTHING_PINNED,
+            framework_version=runs_as(self.found.settings),
+            bucket_bytes=self.found.draft.bucket_bytes,
+        )
 
     def plan(self, profile: Path | None = None, site: Path | None = None) -> tuple[Plan, Facts]:
         """Return its plan, whole and checked, and the facts for its devices.

@@ -745,4 +745,4 @@ def _run_with(
         found = run_of(settings)
     except UserError:
         return None
-    return replace(found, notes=(), guesses=()), broken_rules(settings)
+    return replace(found, notes=(), guesses=(), assumed_pools=()), broken_rules(settings)

@@ -21,7 +21,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, InfeasibleError, UnfinishedError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, Specs
-from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
+from rlplan.plan import BUCKET_BYTES, FLOWS, Mode, Plan, TaskDraft
 from rlplan.planner.answers.best_plans import (
     best_front,
     best_plans,
@@ -320,9 +320,10 @@ class _FrameworkSearch:
         self.keeps_job = own is not None
         check_parts(target, "keys", "writing")
         self.sheet = load_config_sheet(target)
-        # A version that is asked for is of the job's own framework: another one runs as its newest.
-        self.version = pinned.framework_version if target == target_of(job) else None
-        self.pinned = pinned = replace(pinned, framework_version=self.version)
+        if target != target_of(job):
+            # A version and buckets are of the job's own framework: another one runs as its newest, with its own.
+            pinned = replace(pinned, framework_version=None, bucket_bytes=BUCKET_BYTES)
+        self.version, self.pinned = pinned.framework_version, pinned
         self.ways = tuple(ways_of(self.sheet, job, pinned, own))
         self.facts_of = cache(facts_of)
         self.plans = cache(self._plans)

@@ -12,7 +12,7 @@ from rlplan.collecting import collect_young
 from rlplan.plan import Plan
 from rlplan.planner.exact.candidates import AskedRows, Candidates
 from rlplan.planner.exact.deadlines import is_past
-from rlplan.planner.exact.generations import GenerationOption, ShareRows
+from rlplan.planner.exact.generations import ACTOR, GenerationOption, ShareRows
 from rlplan.planner.exact.placement_bounds import (
     PLAYED_NOISE_FRACTION,
     OtherPools,
@@ -23,7 +23,7 @@ from rlplan.planner.exact.placement_bounds import (
     joined,
     least_beside,
 )
-from rlplan.planner.exact.space import Space
+from rlplan.planner.exact.space import Space, generates_alone
 from rlplan.planner.layouts.option_table import front_rows
 from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.allocations import Share, sites_for
@@ -468,9 +468,24 @@ class PlacementSearch:
     def _parts(self, rows_of: RowsOf, places: Sequence[list[Place]]) -> list[list[ShareRows]]:
         """Return for each set where it may be with its rows."""
         return [
-            [(share, site, rows_of(members, site)) for share, site in own]
+            [
+                (share, site, self._sending(members, site, rows_of(members, site)))
+                for share, site in own
+            ]
             for members, own in zip(self.placement, places, strict=True)
         ]
+
+    def _sending(self, members: ColocatedSet, site: Site, rows: PoolRows) -> PoolRows:
+        """Return the rows of a set that leave room for weights under way, where it sends them to another pool.
+
+        Sets beside the generating one are chosen by their seconds alone.
+        """
+        if ACTOR not in members or not any(map(generates_alone, self.placement)) or not len(rows):
+            return rows
+        ways, capacity = self.space.generations.ways, self.space.options.space.capacity_bytes(site)
+        sent = np.array([ways.sent_bytes(each, site) for each in rows.shardings], dtype=np.int64)
+        fits = rows.staying + sent[rows.sharding] <= capacity
+        return rows if fits.all() else rows.rows(np.flatnonzero(fits))
 
     def _other_pools(
         self,

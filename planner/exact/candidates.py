@@ -223,7 +223,7 @@ class CandidateTable:
                 generating = bound - float(whole[own].min())
                 yield bound, every[number], sharding, own[whole[own] + generating < cutoff]
                 continue
-            bounds = least + generations.bounds_beside(every[number], resident)
+            bounds = least + generations.bounds_beside(every[number], resident, apart=self.apart)
             for place in np.flatnonzero(bounds < limit):
                 heapq.heappush(left, (float(bounds[place]), True, number, int(numbers[place])))
 

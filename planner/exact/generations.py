@@ -16,7 +16,7 @@ import numpy as np
 
 from rlplan.dataflow import Task, in_calls
 from rlplan.job import Job
-from rlplan.plan import TaskPlan
+from rlplan.plan import BUCKET_BYTES, TaskPlan
 from rlplan.planner.exact.generation_bounds import (
     BoundedSettings,
     BoundingLoad,
@@ -36,6 +36,7 @@ from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.shares import longest_shares, waits
 from rlplan.simulator.memory.task_memory import (
+    CONTEXT,
     generation_weight_bytes,
     least_kv_bytes,
     useful_kv_bytes,
@@ -137,9 +138,9 @@ class UnpricedMove:
     peak_bytes: int
 
     @classmethod
-    def of(cls, transition: PlacedTransition) -> "UnpricedMove":
-        """Return a transition with what it holds."""
-        peak = sum(transition_terms(transition).values())
+    def of(cls, transition: PlacedTransition, bucket_bytes: int) -> "UnpricedMove":
+        """Return a transition with what it holds, in buckets of so many bytes."""
+        peak = sum(transition_terms(transition, bucket_bytes).values())
         return cls(transition, extra_weight_bytes(transition), peak)
 
     def priced(self) -> WeightMove:
@@ -230,7 +231,8 @@ class GenerationTable:
         return float(self.bounds(replicas, np.array([replicas.useful_bytes]))[0])
 
     def _runs_alone(self, replicas: Replicas) -> bool:
-        return bool(self.cache_bytes(replicas, np.zeros(1), 0)[0] >= replicas.least_bytes)
+        cache = self.cache_bytes(replicas, np.zeros(1), 0, self._context_bytes(replicas))
+        return bool(cache[0] >= replicas.least_bytes)
 
     def moves(
         self, sharding: WeightSharding, replicas: Replicas, resident_bytes: float
@@ -289,24 +291,35 @@ class GenerationTable:
         del replicas
         return 0.0, 0.0
 
-    def bounds_beside(self, replicas: Replicas, resident_bytes: Floats) -> Floats:
+    def bounds_beside(
+        self, replicas: Replicas, resident_bytes: Floats, *, apart: bool = False
+    ) -> Floats:
         """Return bounds on generation beside so many residents; infinite where it cannot run.
 
         Shape as `resident_bytes`.
+
+        Args:
+            apart: Whether the weights are a copy on a pool that does not train them, where an engine may be alone.
         """
-        cache = self.cache_bytes(replicas, resident_bytes, 0)
+        spared = self._context_bytes(replicas) if apart else 0
+        cache = self.cache_bytes(replicas, resident_bytes, 0, spared)
         runs = cache >= replicas.least_bytes
         return np.where(runs, self.bounds(replicas, cache), np.inf)
 
     def cache_bytes(
-        self, replicas: Replicas, resident_bytes: Floats | np.float64, extra_bytes: int
+        self,
+        replicas: Replicas,
+        resident_bytes: Floats | np.float64,
+        extra_bytes: int,
+        spared_bytes: int = 0,
     ) -> Floats:
         """Return the cache that residents leave on each GPU, in bytes, as far as it is of use.
 
         Args:
             resident_bytes: Of the pool, without the weights that generation adds.
+            spared_bytes: As `left_bytes` has it.
         """
-        left = self.left_bytes(replicas, resident_bytes, extra_bytes)
+        left = self.left_bytes(replicas, resident_bytes, extra_bytes, spared_bytes=spared_bytes)
         return np.minimum(left, replicas.useful_bytes)
 
     def _context_bytes(self, replicas: Replicas) -> int:
@@ -563,6 +576,7 @@ class WeightMoves:
     Args:
         transition: The only one where it serves, on one pool or between two, if the user pinned it; else
             the job's framework says it.
+        bucket_bytes: Of all plans: weights that are under way at a time.
 
     Attributes:
         transition: The only one on one pool; None tries all that are nobody's own.
@@ -571,8 +585,13 @@ class WeightMoves:
         priced: Of those that leave room, by their names, the ones that no other beats.
     """
 
-    def __init__(self, space: LayoutSpace, transition: TransitionName | None = None) -> None:
-        self.space, sync = space, space.job.weight_sync
+    def __init__(
+        self,
+        space: LayoutSpace,
+        transition: TransitionName | None = None,
+        bucket_bytes: int = BUCKET_BYTES,
+    ) -> None:
+        self.space, sync, self.bucket_bytes = space, space.job.weight_sync, bucket_bytes
         self.transition: TransitionName | None = sync.shared_pool
         self.copied: TransitionName = sync.between_pools or TWO_COPIES
         if transition is not None and TRANSFERS.load(transition).on_one_pool:
@@ -584,6 +603,7 @@ class WeightMoves:
         self._synced: dict[Hashable, float] = {}
         self._updates: dict[tuple[WeightSharding, Site], PlacedTask] = {}
         self._shards: dict[tuple[WeightSharding, Site], int] = {}
+        self._sent: dict[tuple[WeightSharding, Site], int] = {}
         self._copies: dict[Hashable, PlacedTask] = {}
         self._uncut: dict[Site, PlacedTask] = {}
         self._transitions: dict[tuple[int, ...], tuple[TransitionName, ...]] = {}
@@ -603,7 +623,7 @@ class WeightMoves:
             names = tuple(name for name in names if name == self.transition)
         placed = self._generating(layout, site)
         every = (PlacedTransition(name, trained, placed, same_pool=True) for name in names)
-        return [UnpricedMove.of(each) for each in every]
+        return [UnpricedMove.of(each, self.bucket_bytes) for each in every]
 
     def sync_seconds(self, generate: TaskPlan, train_site: Site, site: Site) -> float:
         """Return the seconds of bringing weights to a copy on another pool; by a method, the least of any cut."""
@@ -620,12 +640,26 @@ class WeightMoves:
     def copied_peak_bytes(self, replicas: Replicas) -> int:
         """Return what a copy on a pool of its own takes of each GPU when weights come."""
         moved = self._copying(replicas.layout, replicas.site, replicas.site)
-        buckets = bucket_terms(moved, sends=False).values() if moved.streams else ()
-        return replicas.weight_bytes + sum(buckets)
+        terms = bucket_terms(moved, self.bucket_bytes, sends=False) if moved.streams else {}
+        return replicas.weight_bytes + sum(terms.values())
 
     def copied_synced_bytes(self, replicas: Replicas) -> int:
         """Return what weights that come to a copy on a pool of its own take beside it and its cache."""
-        return synced_bytes(self._copying(replicas.layout, replicas.site, replicas.site))
+        moved = self._copying(replicas.layout, replicas.site, replicas.site)
+        return synced_bytes(moved, self.bucket_bytes)
+
+    def sent_bytes(self, sharding: WeightSharding, site: Site) -> int:
+        """Return what weights that are sent to another pool take of each GPU of their own, beside what stays there."""
+        key = (sharding, site)
+        if key not in self._sent:
+            engine = self.space.engine_of(self.space.generate_task())
+            copy = self._generating(TaskPlan(pool="", engine=engine), site)
+            moved = PlacedTransition(self.copied, self._trained(*key), copy, same_pool=False)
+            terms = bucket_terms(moved, self.bucket_bytes, sends=True) if moved.streams else {}
+            several = len({group.gpu for group in self.space.job.cluster}) > 1
+            # The context is that of the copy's device, which may be another.
+            self._sent[key] = sum(terms.values()) - (terms.get(CONTEXT, 0) if several else 0)
+        return self._sent[key]
 
     def spared_bytes(self, replicas: Replicas) -> int:
         """Return the context that an engine alone on a pool has among what lies beside its share."""

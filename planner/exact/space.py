@@ -414,13 +414,15 @@ class _AskedFacts:
     jobs: int = 0
     moves: dict[Hashable, WeightMoves] = field(default_factory=dict)
 
-    def moves_in(self, space: LayoutSpace, transition: TransitionName | None) -> WeightMoves:
+    def moves_in(
+        self, space: LayoutSpace, transition: TransitionName | None, bucket_bytes: int
+    ) -> WeightMoves:
         """Return how weights move in a space of these facts; jobs that differ in their lengths share the answer."""
         space = of_any_lengths(space)
         named = {task.name: space.engine_of(task) for task in space.tasks if task.has_model}
-        key = (space.job, space.tasks, FrozenDict(named), transition, space.is_priced)
+        key = (space.job, space.tasks, FrozenDict(named), transition, bucket_bytes, space.is_priced)
         if key not in self.moves:
-            self.moves[key] = WeightMoves(space, transition)
+            self.moves[key] = WeightMoves(space, transition, bucket_bytes)
         return self.moves[key]
 
 
@@ -512,7 +514,8 @@ class Space:
         usable = usable_fraction(self.specs)
         job = job_of_tables(costed_job(self.job))
         arranged = self.pinned.arranged
-        asked = (FrozenDict(self.drafts), self.transition, self.pinned.pool_gpus, arranged)
+        buckets, gpus = self.pinned.bucket_bytes, self.pinned.pool_gpus
+        asked = (FrozenDict(self.drafts), self.transition, buckets, gpus, arranged)
         key = (threading.get_ident(), self.facts.content, job, usable, asked, self.is_priced)
         tables = _remembered.get(key)
         if tables is None:
@@ -541,7 +544,8 @@ class Space:
         begins_more = job.workload.drops_responses or rounds_together(job) > 1
         table = BegunTable if begins_more else GenerationTable
         table = table if self.is_priced else FreeGenerations
-        generations = table(options, asked.moves_in(layouts, self.transition))
+        moves = asked.moves_in(layouts, self.transition, self.pinned.bucket_bytes)
+        generations = table(options, moves)
         return Tables(facts, options, PoolTable(options), generations)
 
     @cached_property

@@ -155,6 +155,7 @@ def plan_of(choice: Choice, job: Job, made_by: str, pinned: Pinned = NOTHING_PIN
         staleness=schedule.staleness,
         sync_every=schedule.sync_every,
         in_flight=schedule.in_flight,
+        bucket_bytes=pinned.bucket_bytes,
     )
 
 

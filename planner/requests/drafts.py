@@ -237,6 +237,7 @@ def pinned_parts(draft: PlanDraft, job: Job, file: str = "plan") -> Pinned:
             in_flight=draft.in_flight,
         ),
         transition=draft.transition,
+        bucket_bytes=draft.bucket_bytes,
     )
 
 

@@ -22,6 +22,7 @@ from rlplan.rules.flow import transitions
 from rlplan.simulator.memory.task_memory import KV_CACHE, least_kv_bytes
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.pool_memory import memory_moments
+from rlplan.transfers import TWO_COPIES
 from rlplan.workload import Uniform, Workload
 from tests.strategies import architectures
 
@@ -80,7 +81,8 @@ def every_plan(job, facts, drafts=FrozenDict()):
             for layouts in itertools.product(*choices):
                 known = {name: each for some in layouts for name, each in some.items()}
                 train, generate = known["actor.update"], known["actor.generate"]
-                for transition in ("two-copies",) if apart else transitions(train, generate):
+                copied = job.weight_sync.between_pools or TWO_COPIES
+                for transition in (copied,) if apart else transitions(train, generate):
                     for schedule in (
                         (SYNC, ONE_STEP_OFF) if apart and job.specs.staleness else (SYNC,)
                     ):

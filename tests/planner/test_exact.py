@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rlplan.errors import InfeasibleError, UnfinishedError, UnknownNameError
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, NodeGroup, Specs, Teacher
+from rlplan.job import Engines, NodeGroup, Specs, Teacher, WeightSync
 from rlplan.models import Adapter
 from rlplan.plan import TaskDraft
 from rlplan.planner.exact import space
@@ -194,6 +194,43 @@ def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework, drafts
             old_log_prob="trainer",
             models=models,
             **changes,
+        )
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("sync", "train", "generate"),
+    [
+        ("verl-nixl", "fsdp2", "vllm"),
+        ("verl-nccl", "megatron-core-2025", "vllm"),
+        ("slime-nccl", "megatron-core-2025", "sglang-0.5"),
+        ("open-instruct-nccl", "megatron-core-2025", "vllm-0.11"),
+    ],
+)
+def test_the_best_plan_is_the_best_of_all_plans_where_weights_go_to_other_gpus(
+    sync, train, generate
+):
+    """Buckets lie beside what trains and beside the engine's cache; the context of an engine alone on its GPUs does not."""
+    generator, model = random.Random(sync), load_model("qwen2.5-0.5b")
+    group = NodeGroup(gpu="a100-80gb-sxm", gpus_per_node=1, nodes=3, cpu_cores=2, inter_node_gbps=200.0)  # fmt: skip
+    alone = {
+        "actor.update": TaskDraft(recompute="none", offload=False, micro_batch=1),
+        "reference.compute_log_prob": TaskDraft(offload=False, micro_batch=1),
+    }
+    for length in (150, 600, 9000):
+        check_space(
+            generator,
+            FrozenDict(alone),
+            400,
+            algorithm="grpo",
+            models=FrozenDict(actor=model, reference=model),
+            workload=Workload(
+                prompts=12, samples_per_prompt=2, prompt_tokens=300, response_tokens=length
+            ),
+            weight_sync=WeightSync(between_pools=sync),
+            cluster=(group,),
+            engines=Engines(train=train, generate=generate),
+            precision="bf16",
         )
 
 

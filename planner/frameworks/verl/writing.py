@@ -304,9 +304,8 @@ def _generation(export: Export) -> None:
         export.put("frees_cache", False)
     export.put("max_running", layout.max_running)
     _low_precision(export)
-    if (
-        export.plan.bucket_bytes != BUCKET_BYTES
-    ):  # which says nothing of a framework's, and is less than one tensor of most
+    # The usual ones of plans say nothing of verl's, and are less than one tensor of most.
+    if export.plan.bucket_bytes != BUCKET_BYTES:
         export.put("bucket_mebibytes", max(1, export.plan.bucket_bytes // MIB))
     adapter = job.adapter("actor")
     if adapter is not None:

@@ -1,12 +1,17 @@
 """What a check says of GPUs that only generate while weights come to them from others."""
 
+from dataclasses import replace
+
 import pytest
 
+from rlplan.plan import BUCKET_BYTES
 from rlplan.planner.configs.checking import check_config
-from rlplan.planner.configs.importing import ImportOptions
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.writing.exporting import exported
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.pool_memory import memory_moments
 from rlplan.units import GIB, MIB
+from rlplan_cli.configured import Configured
 from tests.planner.configs.test_uncounted_models import LEARNERS
 
 # 0.5B on 8 L20, half of them generating, as verl's own test has it (tests/special_e2e/run_fully_async_policy.sh).
@@ -65,3 +70,15 @@ def test_the_context_of_an_engine_alone_on_its_gpus_lies_beside_its_share():
     alone = moments["transition"], moments["actor.generate"]
     assert not any("context and libraries" in each for each in alone)
     assert all(each["generation engine beside its share"] for each in alone)
+
+
+def test_a_search_has_the_buckets_of_its_script_and_none_are_written_of_a_plan_without():
+    """verl ends where a weight is larger than a bucket: the usual 64 MiB of plans are less than any embedding."""
+    found = imported("verl", [*APART, f"{BUCKETS}=1024"], OPTIONS)
+    assert Configured(found).pinned.bucket_bytes == 1024 * MIB
+    plan = check_config("verl", [*APART, f"{BUCKETS}=1024"], OPTIONS).plan
+    said = exported(plan, "verl", keeps_job=True).values
+    unsaid = exported(replace(plan, bucket_bytes=BUCKET_BYTES), "verl", keeps_job=True).values
+    assert said[BUCKETS] == 1024
+    assert {**unsaid, BUCKETS: 1024} == said
+    assert BUCKETS not in unsaid
