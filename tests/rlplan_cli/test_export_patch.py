@@ -310,7 +310,7 @@ def test_flags_of_a_launcher_and_of_a_server_are_put_behind_their_own_words(tmp_
     assert found.front == {}
     assert "--zero_stage 3 " in found.text
     assert (
-        "trl vllm-serve --gpu_memory_utilization 0.7 --data_parallel_size 1 --model Qwen/Qwen2.5-1.5B &  # serves"
+        "trl vllm-serve --gpu_memory_utilization 0.7 --model Qwen/Qwen2.5-1.5B &  # serves"
         in found.text
     )
     script.write_text(found.text)
