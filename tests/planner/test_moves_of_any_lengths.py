@@ -8,7 +8,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import NO_SPECS, DynamicSampling, Engines
 from rlplan.models import Adapter
 from rlplan.planner.exact.generations import WeightMoves, of_any_lengths
-from rlplan.planner.exact.space import Space
+from rlplan.planner.exact.space import Space, forget
 from rlplan.profiles.facts import load_facts
 from rlplan.workload import Uniform, Workload
 from tests.planner.test_shared_tables import JOB
@@ -67,6 +67,7 @@ SLOWER = replace(NODE, inter_node_gbps=50.0)
 
 
 def test_jobs_that_differ_in_their_lengths_share_what_moves_take():
+    forget()  # after so many jobs, those of other tests among them, facts are asked anew
     facts = load_facts(JOB)
     jobs = (JOB, replace(JOB, workload=LENGTHS), replace(JOB, cluster=(SLOWER,)))
     # What no space rests on any more is forgotten, at a time that nobody knows.
