@@ -12,6 +12,7 @@ from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.facts import load_facts
 from rlplan_cli.config_options import GivenOptions
 from rlplan_cli.configured import configured
+from tests.cases import first
 from tests.house.tree import ROOT
 
 CASES = ROOT / "evals" / "held" / "fit"
@@ -32,13 +33,17 @@ NOT_WRITTEN = {
 # gathered by all ranks of experts, a model whose layers flags do not describe, prompts begun beyond those waited for; adapters
 # whose matrices are units of FSDP 1.
 ONCE_REFUSED = (
-    "openrlhf-605",
+    pytest.param("openrlhf-605", marks=pytest.mark.full),
     "verl-lora-0.5b",
     pytest.param("nemo-2619", marks=pytest.mark.full),
     pytest.param("openrlhf-756", marks=pytest.mark.full),
     pytest.param("slime-glm4.7-355b-a32b", marks=pytest.mark.full),
     pytest.param("slime-deepseek-r1", marks=pytest.mark.full),
 )
+
+
+# Of all cases: one of them by default.
+PARTS = 3
 
 
 @cache
@@ -83,10 +88,11 @@ def told(row):
     return ""
 
 
-def test_plans_that_people_ran_are_told_to_their_framework_again():
-    messages = {(row["case"], row["file"]): told(row) for row in rows()}
+@pytest.mark.parametrize("part", first(1, range(PARTS)))
+def test_plans_that_people_ran_are_told_to_their_framework_again(part):
+    messages = {(row["case"], row["file"]): told(row) for row in rows()[part::PARTS]}
     answered = {case: message for case, message in messages.items() if message is not None}
-    assert len(answered) > 100
+    assert len(answered) > 30
     refused = {case: message for case, message in answered.items() if message}
     for (case, file), message in refused.items():
         assert NOT_WRITTEN.get(case, "no such case") in message, (case, file, message)
