@@ -195,8 +195,11 @@ def recomputed_parts(own: RoleSettings) -> Recompute:
     """Return what a trainer computes again that repeats parts of its layers: experts too, where its modules name them.
 
     The core of attention alone where they name nothing else (Megatron-Core, transformer/transformer_config.py,
-    recompute_modules). Other modules than it and experts are said not to be counted one by one.
+    recompute_modules). Other modules than it and experts are said not to be counted one by one. Trainers that name no
+    modules repeat what is cheap to compute and big to keep.
     """
+    if "modules" not in own.names:
+        return "selective"
     modules = own.value("modules")
     words = re.split(r"[\s,]+", modules.strip("[] ")) if isinstance(modules, str) else modules
     named = [str(each) for each in (words if isinstance(words, list | tuple) else [words])]

@@ -34,6 +34,7 @@ from tests.executor.test_joined_cluster import (
     SECOND,
     SEED,
     THIRD,
+    WAITING_RULE,
     answer,
     program,
     wait_for,
@@ -41,24 +42,12 @@ from tests.executor.test_joined_cluster import (
 from tests.executor.test_streaming import same
 
 ITERATIONS = 40
-# The 20th response waits until a node is lost; those behind the 40th take their time until the replica that was on it is back.
-RULE = """
-import time
-from pathlib import Path
-
-HERE, CALLS = Path(__file__).parent, []
-
-
-def judge(prompt, response, row):
-    CALLS.append(1)
-    if len(CALLS) == 20:
-        (HERE / "waits").write_text("")
-        while not (HERE / "killed").exists():
-            time.sleep(0.1)
+# Responses behind the 40th take their time until the replica that was on a lost node is back.
+SLOWER = """\
     if len(CALLS) > 40 and not (HERE / "joined").exists():
         time.sleep(0.2)
-    return float(len(response) % 3)
 """
+RULE = WAITING_RULE.replace("    return", f"{SLOWER}    return")
 
 
 def on_nodes(*groups, trains=1, replicas=2, tp=1):

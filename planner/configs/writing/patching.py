@@ -452,7 +452,7 @@ def _said_beside(
     for each in changes:
         if each.after is None or each.key == START:
             continue
-        said = f"{typed_value(each.after)}"
+        said = typed_value(each.after)
         values = FrozenDict({**typed.options.values, each.key: said})
         options = replace(typed.options, values=values)
         with suppress(UserError):

@@ -368,7 +368,7 @@ def _recompute(own: RoleSettings) -> Recompute:
         return "none"
     granularity = own.value("granularity") if "granularity" in own.names else "full"
     if granularity in {"selective", "memory_budget"}:
-        return recomputed_parts(own) if own.trainer == "megatron" else "selective"
+        return recomputed_parts(own)
     return "none" if granularity in {None, "none"} else "full"
 
 

@@ -371,8 +371,7 @@ def _trained(settings: Settings, trainer: str, role: Role, gpus: int) -> Trainer
         granularity = own.value("granularity")
         full = "full" in granularity if isinstance(granularity, list | str) else False
         sharded = own.on("distributed")
-        # Megatron-Lite's key names parts itself.
-        parts = recomputed_parts(own) if trainer == "megatron" else "selective"
+        parts = recomputed_parts(own)
         recompute: Recompute = "full" if full else parts if granularity else "none"
         return replace(sizes, recompute=recompute, zero_stage=None if sharded else 0)
     checkpoints = settings.on("critic_checkpoints" if role == "critic" else "checkpoints")
