@@ -82,7 +82,9 @@ def rows_of(path: Path) -> Iterator[SyncRow]:
 
 def log_error(row: SyncRow, method: SyncMethod) -> float:
     """Return the logarithm of the ratio of the forecast to the measurement."""
-    parts = dict(method_seconds(method, sync_case(row.placed, row.bucket_bytes)))
+    parts = dict(
+        method_seconds(method, replace(sync_case(row.placed), bucket_bytes=row.bucket_bytes))
+    )
     metadata = parts.pop(METADATA)
     if row.component == METADATA_ONLY:
         seconds = metadata

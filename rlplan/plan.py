@@ -261,7 +261,8 @@ class Plan:
             on their KV cache, `recompute` prefills them again.
         lending: How idle GPUs of one side work for the other; None without lending.
         transport: Transport of the weights where generation has a separate pool.
-        bucket_bytes: Weights that are under way to a GPU at a time in a transition.
+        bucket_bytes: Weights that are under way to a GPU at a time in a transition; None takes those of a framework's method,
+            and 64 MiB where none moves them.
         made_by: What wrote the plan (a searcher, a baseline, a person), for reports.
     """
 
@@ -277,7 +278,7 @@ class Plan:
     in_flight: InFlight = "drain"
     lending: Lending | None = None
     transport: TransportName = DEFAULT_TRANSPORT
-    bucket_bytes: AtLeastOne = BUCKET_BYTES
+    bucket_bytes: AtLeastOne | None = None
     made_by: str = "hand"
 
     @property
@@ -403,5 +404,5 @@ class PlanDraft:
     in_flight: InFlight | None = None
     lending: Lending | None = None
     transport: TransportName = DEFAULT_TRANSPORT
-    bucket_bytes: AtLeastOne = BUCKET_BYTES
+    bucket_bytes: AtLeastOne | None = None
     made_by: str = "hand"

@@ -674,6 +674,7 @@ class PlacedTransition:
         name: How they get there, as the plan says it.
         same_pool: Whether they are trained on the pool that generates.
         transport: What carries them to another pool.
+        bucket_bytes: Weights that are under way at a time, as the plan says it; None takes what the transition has.
     """
 
     name: TransitionName
@@ -681,6 +682,7 @@ class PlacedTransition:
     generate: PlacedTask
     same_pool: bool
     transport: TransportName = DEFAULT_TRANSPORT
+    bucket_bytes: int | None = None
 
     @property
     def shares_weights(self) -> bool:
@@ -792,6 +794,12 @@ class PlacedPlan:
         for placed in self.tasks.values():
             if placed.trains and placed.task.role == generate.task.role:
                 same = placed.layout.pool == generate.layout.pool
-                transport = self.plan.transport
-                return PlacedTransition(self.plan.transition, placed, generate, same, transport)
+                return PlacedTransition(
+                    self.plan.transition,
+                    placed,
+                    generate,
+                    same,
+                    self.plan.transport,
+                    self.plan.bucket_bytes,
+                )
         return None

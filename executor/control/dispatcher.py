@@ -35,7 +35,7 @@ from rlplan.executor.workers.pools import WorkerGroup
 from rlplan.executor.workers.protocols import PROTOCOLS
 from rlplan.executor.workers.stages import STAGES
 from rlplan.executor.workers.transports import TRANSPORTS
-from rlplan.plan import Plan
+from rlplan.plan import BUCKET_BYTES, Plan
 
 TRANSITION = "transition"
 
@@ -213,7 +213,11 @@ class Dispatcher:
             places = task_positions(train, group.ranks)
             transport = TRANSPORTS.load(self._plan.transport)
             exports, imports = transport.send(
-                group, target, places.groups()[0], self._shards, self._plan.bucket_bytes
+                group,
+                target,
+                places.groups()[0],
+                self._shards,
+                self._plan.bucket_bytes or BUCKET_BYTES,
             )
             reports = _by_pool_rank(train.pool, exports) | _by_pool_rank(generate.pool, imports)
         # One transition that holds both pools, noted on the one that receives.

@@ -14,7 +14,7 @@ from rlplan.executor.model.building import EMBEDDING, HEAD
 from rlplan.executor.parallel.positions import gather_groups, uses_micro_groups
 from rlplan.executor.weights.flat import Entry, FlatParameters
 from rlplan.executor.weights.shard import ModelShard, SharedParameters, shared_names
-from rlplan.plan import Plan
+from rlplan.plan import BUCKET_BYTES, Plan
 
 Span = tuple[int, int]
 
@@ -305,7 +305,7 @@ class PoolTransition:
         self._written = self._destinations(shared)
         # A rank receives from all others of its group at a time: they share its bucket.
         senders = max(1, len(self._members) - 1)
-        self._elements = plan.bucket_bytes // (WEIGHT_BYTES * senders)
+        self._elements = (plan.bucket_bytes or BUCKET_BYTES) // (WEIGHT_BYTES * senders)
 
     def _destinations(self, shared: Mapping[str, str]) -> dict[str, list[Entry]]:
         """Return what is written from each parameter that this rank has or receives, by its name."""

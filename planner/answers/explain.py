@@ -245,8 +245,11 @@ def _size_changes(plan: Plan, names: Sequence[str]) -> Iterator[tuple[str, Plan]
 
 
 # Memories in which a plan is looked for, as multiples of what the devices have. The first in which there is
-# one decides how much too large the plan may be: at most by the step from the one before.
-MEMORY_STEPS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+# one decides how much too large the plan may be: at most by the step from the one before, which is half as much again.
+# As many as four searches tell apart.
+MEMORY_STEPS = (
+    1.1, 1.25, 1.5, 2.0, 2.8, 4.0, 5.6, 8.0, 11.5, 16.5, 24.0, 34.0, 49.0, 70.0, 100.0,
+)  # fmt: skip
 
 SHOWN_TERMS = 4
 

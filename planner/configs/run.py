@@ -26,7 +26,6 @@ from rlplan.job import (
 )
 from rlplan.models import Adapter, ModelArchitecture, Precision, TrainingPrecision
 from rlplan.plan import (
-    BUCKET_BYTES,
     USUAL_MODE,
     InFlight,
     Mode,
@@ -355,7 +354,7 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
         sync_every=run.sync_every,
         in_flight=run.in_flight,
         made_by=load_framework(run.framework).title,
-        bucket_bytes=run.bucket_bytes or BUCKET_BYTES,
+        bucket_bytes=run.bucket_bytes,
     )
 
 

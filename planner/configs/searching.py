@@ -21,7 +21,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError, InfeasibleError, UnfinishedError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, Specs
-from rlplan.plan import BUCKET_BYTES, FLOWS, Mode, Plan, TaskDraft
+from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
 from rlplan.planner.answers.best_plans import (
     best_front,
     best_plans,
@@ -322,7 +322,7 @@ class _FrameworkSearch:
         self.sheet = load_config_sheet(target)
         if target != target_of(job):
             # A version and buckets are of the job's own framework: another one runs as its newest, with its own.
-            pinned = replace(pinned, framework_version=None, bucket_bytes=BUCKET_BYTES)
+            pinned = replace(pinned, framework_version=None, bucket_bytes=None)
         self.version, self.pinned = pinned.framework_version, pinned
         self.ways = tuple(ways_of(self.sheet, job, pinned, own))
         self.facts_of = cache(facts_of)

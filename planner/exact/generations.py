@@ -16,7 +16,7 @@ import numpy as np
 
 from rlplan.dataflow import Task, in_calls
 from rlplan.job import Job
-from rlplan.plan import BUCKET_BYTES, TaskPlan
+from rlplan.plan import TaskPlan
 from rlplan.planner.exact.generation_bounds import (
     BoundedSettings,
     BoundingLoad,
@@ -138,9 +138,9 @@ class UnpricedMove:
     peak_bytes: int
 
     @classmethod
-    def of(cls, transition: PlacedTransition, bucket_bytes: int) -> "UnpricedMove":
-        """Return a transition with what it holds, in buckets of so many bytes."""
-        peak = sum(transition_terms(transition, bucket_bytes).values())
+    def of(cls, transition: PlacedTransition) -> "UnpricedMove":
+        """Return a transition with what it holds."""
+        peak = sum(transition_terms(transition).values())
         return cls(transition, extra_weight_bytes(transition), peak)
 
     def priced(self) -> WeightMove:
@@ -342,7 +342,8 @@ class GenerationTable:
     ) -> Floats:
         """Return the cache that an engine's share leaves, of use or not; the largest share unless one is pinned.
 
-        What lay there when the engine started is not told apart from what came later: as if nothing had.
+        What lay there when the engine started is not told apart from what came later: as if nothing had. Where it goes off
+        the share, a plan's is as much larger, up to a hundredth: here it is not rounded.
 
         Args:
             synced_bytes: What a sync from another pool has beside weights and cache.
@@ -362,7 +363,8 @@ class GenerationTable:
         if draft is None or draft.memory_fraction is None:
             usable = self.options.space.capacity_bytes(replicas.site)
             usable -= self._context_bytes(replicas) - spared_bytes
-            fraction = room.fraction_left(self.engine, usable)
+            rounds = self.engine.share.counts_others != "started"
+            fraction = room.fraction_left(self.engine, usable, rounds=rounds)
         return room.cache_bytes(self.engine, fraction)
 
     def fitting(
@@ -576,7 +578,7 @@ class WeightMoves:
     Args:
         transition: The only one where it serves, on one pool or between two, if the user pinned it; else
             the job's framework says it.
-        bucket_bytes: Of all plans: weights that are under way at a time.
+        bucket_bytes: Of all plans: weights that are under way at a time, where that is said.
 
     Attributes:
         transition: The only one on one pool; None tries all that are nobody's own.
@@ -589,7 +591,7 @@ class WeightMoves:
         self,
         space: LayoutSpace,
         transition: TransitionName | None = None,
-        bucket_bytes: int = BUCKET_BYTES,
+        bucket_bytes: int | None = None,
     ) -> None:
         self.space, sync, self.bucket_bytes = space, space.job.weight_sync, bucket_bytes
         self.transition: TransitionName | None = sync.shared_pool
@@ -622,8 +624,11 @@ class WeightMoves:
         if self.transition is not None:
             names = tuple(name for name in names if name == self.transition)
         placed = self._generating(layout, site)
-        every = (PlacedTransition(name, trained, placed, same_pool=True) for name in names)
-        return [UnpricedMove.of(each, self.bucket_bytes) for each in every]
+        every = (
+            PlacedTransition(name, trained, placed, same_pool=True, bucket_bytes=self.bucket_bytes)
+            for name in names
+        )
+        return [UnpricedMove.of(each) for each in every]
 
     def sync_seconds(self, generate: TaskPlan, train_site: Site, site: Site) -> float:
         """Return the seconds of bringing weights to a copy on another pool; by a method, the least of any cut."""
@@ -640,13 +645,13 @@ class WeightMoves:
     def copied_peak_bytes(self, replicas: Replicas) -> int:
         """Return what a copy on a pool of its own takes of each GPU when weights come."""
         moved = self._copying(replicas.layout, replicas.site, replicas.site)
-        terms = bucket_terms(moved, self.bucket_bytes, sends=False) if moved.streams else {}
+        terms = bucket_terms(moved, sends=False) if moved.streams else {}
         return replicas.weight_bytes + sum(terms.values())
 
     def copied_synced_bytes(self, replicas: Replicas) -> int:
         """Return what weights that come to a copy on a pool of its own take beside it and its cache."""
         moved = self._copying(replicas.layout, replicas.site, replicas.site)
-        return synced_bytes(moved, self.bucket_bytes)
+        return synced_bytes(moved)
 
     def sent_bytes(self, sharding: WeightSharding, site: Site) -> int:
         """Return what weights that are sent to another pool take of each GPU of their own, beside what stays there."""
@@ -654,8 +659,8 @@ class WeightMoves:
         if key not in self._sent:
             engine = self.space.engine_of(self.space.generate_task())
             copy = self._generating(TaskPlan(pool="", engine=engine), site)
-            moved = PlacedTransition(self.copied, self._trained(*key), copy, same_pool=False)
-            terms = bucket_terms(moved, self.bucket_bytes, sends=True) if moved.streams else {}
+            moved = self._to_other_pool(self._trained(*key), copy)
+            terms = bucket_terms(moved, sends=True) if moved.streams else {}
             several = len({group.gpu for group in self.space.job.cluster}) > 1
             # The context is that of the copy's device, which may be another.
             self._sent[key] = sum(terms.values()) - (terms.get(CONTEXT, 0) if several else 0)
@@ -715,7 +720,12 @@ class WeightMoves:
                 self._update, train, train_site, self.space.job, self.space.facts
             )
         trained, copy = self._uncut[train_site], self._generating(generate, site)
-        return PlacedTransition(self.copied, trained, copy, same_pool=False)
+        return self._to_other_pool(trained, copy)
+
+    def _to_other_pool(self, train: PlacedTask, copy: PlacedTask) -> PlacedTransition:
+        return PlacedTransition(
+            self.copied, train, copy, same_pool=False, bucket_bytes=self.bucket_bytes
+        )
 
     def _placed(self, layout: TaskPlan, site: Site) -> PlacedTask:
         space = self.space

@@ -415,7 +415,7 @@ class _AskedFacts:
     moves: dict[Hashable, WeightMoves] = field(default_factory=dict)
 
     def moves_in(
-        self, space: LayoutSpace, transition: TransitionName | None, bucket_bytes: int
+        self, space: LayoutSpace, transition: TransitionName | None, bucket_bytes: int | None
     ) -> WeightMoves:
         """Return how weights move in a space of these facts; jobs that differ in their lengths share the answer."""
         space = of_any_lengths(space)

@@ -52,7 +52,7 @@ from rlplan.simulator.placed import (
     Zero,
 )
 from rlplan.simulator.stages.infer import layout_seconds
-from rlplan.simulator.timeline.pool_memory import off_loaded_terms
+from rlplan.simulator.timeline.pool_memory import inputs_away_bytes, off_loaded_terms
 from rlplan.simulator.workload import as_told
 from rlplan.stages import Stage
 
@@ -665,11 +665,11 @@ class RoleFront:
 
 
 def _host_bytes(table: PlacedTasks, memory: LayoutMemory) -> Floats:
-    """Return the bytes of states that each layout brings to the host. Shape (layouts,)."""
+    """Return the bytes of states, and of layers' inputs, that each layout brings to the host. Shape (layouts,)."""
     names = off_loaded_terms(table.any)
     away = [sizes for name, sizes in memory.transient.items() if name in names]
     held = np.sum(away, axis=0, dtype=np.float64) * table.columns.offload
-    return np.asarray(np.broadcast_to(held, len(table.columns)))
+    return np.asarray(held + inputs_away_bytes(table))
 
 
 def _arranged_rows(columns: LayoutColumns, task: Task, arranged: Arranged, job: Job) -> Flags:

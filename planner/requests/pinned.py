@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job
-from rlplan.plan import BUCKET_BYTES, ResourcePool, TaskDraft
+from rlplan.plan import ResourcePool, TaskDraft
 from rlplan.planner.placements.allocations import Share, devices_of, gpus_of
 from rlplan.planner.placements.arrangements import Arranged
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet, Placement
@@ -41,7 +41,7 @@ class Pinned:
         pools: Sets that every placement has.
         host: The pool of reward functions.
         framework_version: The one of the job's framework that is to run plans, where a script of it says so; None for the newest.
-        bucket_bytes: Weights that are under way at a time, as plans have them.
+        bucket_bytes: Weights that are under way at a time, as plans have them; None where nothing says it.
     """
 
     tasks: FrozenDict[str, TaskDraft] = field(default_factory=FrozenDict)
@@ -51,7 +51,7 @@ class Pinned:
     transition: TransitionName | None = None
     arranged: Arranged | None = None
     framework_version: str | None = None
-    bucket_bytes: int = BUCKET_BYTES
+    bucket_bytes: int | None = None
 
     @property
     def given(self) -> bool:
@@ -59,7 +59,7 @@ class Pinned:
         if self.arranged is not None:
             return bool(self.pools)
         mode = AskedSchedules()
-        free = replace(self, asked=mode, framework_version=None, bucket_bytes=BUCKET_BYTES)
+        free = replace(self, asked=mode, framework_version=None, bucket_bytes=None)
         return free != NOTHING_PINNED
 
     @property

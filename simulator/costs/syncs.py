@@ -312,13 +312,9 @@ def _once(transition: PlacedTransition) -> TaskCost:
     return cost_of(parts)
 
 
-def sync_seconds(transition: PlacedTransition, bucket_bytes: int | None = None) -> Estimate:
-    """Return the seconds of a framework's weight sync alone, without the engine's switch.
-
-    Args:
-        bucket_bytes: Weights that are sent at a time; None takes the method's.
-    """
-    return total(sync_parts(transition.sheet, sync_case(transition, bucket_bytes)).values())
+def sync_seconds(transition: PlacedTransition) -> Estimate:
+    """Return the seconds of a framework's weight sync alone, without the engine's switch."""
+    return total(sync_parts(transition.sheet, sync_case(transition)).values())
 
 
 def least_sync_seconds(transition: PlacedTransition) -> Estimate:
@@ -335,12 +331,8 @@ def least_sync_seconds(transition: PlacedTransition) -> Estimate:
     return total(sync_parts(transition.sheet, whole).values())
 
 
-def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> SyncCase:
-    """Return what the seconds of a framework's weight sync follow from.
-
-    Args:
-        bucket_bytes: Weights that are sent at a time; None takes the method's.
-    """
+def sync_case(transition: PlacedTransition) -> SyncCase:
+    """Return what the seconds of a framework's weight sync follow from."""
     train, generate = transition.train, transition.generate
     source, target = train.site, generate.site
     model, sheet = train.model, generate.device.sheet
@@ -372,13 +364,19 @@ def sync_case(transition: PlacedTransition, bucket_bytes: int | None = None) -> 
         ),
         node_bytes_per_second=sheet.intra_node_bytes_per_second,
         host_bytes_per_second=sheet.host_bytes_per_second,
-        bucket_bytes=bucket_bytes,
+        bucket_bytes=_said_bucket_bytes(transition),
         gathers_across=_gathering_ranks(train) > source.gpus_per_node,
         restored_bytes=_restored_bytes(train, transition.moves_adapter),
         casts=is_narrow(generate.precision)
         and train.job.quantised_at != "sender"
         and not transition.moves_adapter,
     )
+
+
+def _said_bucket_bytes(transition: PlacedTransition) -> int | None:
+    """Return the buckets that a plan says, where its method sends any: what goes tensor by tensor has none."""
+    method = transition.sheet.method
+    return transition.bucket_bytes if method is not None and method.bucket_bytes else None
 
 
 def _gathering_ranks(train: PlacedTask) -> int:

@@ -70,11 +70,16 @@ class Room:
             return np.asarray(fraction * (self.capacity_bytes - counted) - self.weights_bytes)
         return np.asarray(fraction * self.capacity_bytes - counted - own)
 
-    def fraction_left(self, engine: EngineSheet, usable_bytes: float) -> Floats:
+    def fraction_left(
+        self, engine: EngineSheet, usable_bytes: float, *, rounds: bool = True
+    ) -> Floats:
         """Return the largest share, in hundredths, with which everything stays within the bytes that may be used.
 
         An engine off whose share everything on the card goes has room for it whatever the share is: it takes its
-        usual one.
+        usual one. Off whose share goes what lay there when it started, the share is as much larger.
+
+        Args:
+            rounds: Whether it is a whole hundredth, as plans have it.
         """
         share = engine.share
         if share.of == "free" or share.counts_others == "everything":
@@ -85,8 +90,13 @@ class Room:
         )
         left = usable_bytes - self.others_bytes
         left = left - max(beside + share.awake_bytes, self.synced_bytes - inside)
-        whole = np.floor(HUNDREDTHS * left / self.capacity_bytes) / HUNDREDTHS
-        return np.asarray(np.minimum(np.maximum(whole, 0.0), engine.memory_fraction))
+        counted = self.started_bytes if share.counts_others == "started" else 0.0
+        if share.of == "static":
+            fraction = left / np.maximum(1.0, self.capacity_bytes - counted)
+        else:
+            fraction = (left + counted) / self.capacity_bytes
+        fraction = np.floor(HUNDREDTHS * fraction) / HUNDREDTHS if rounds else fraction
+        return np.asarray(np.minimum(np.maximum(fraction, 0.0), engine.memory_fraction))
 
 
 def hundredths(fraction: float) -> float:
@@ -193,12 +203,8 @@ def extra_weight_bytes(transition: PlacedTransition) -> int:
     return shard
 
 
-def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BYTES) -> Terms:
-    """Return what a transition on one pool takes of each GPU beside the pool's residents.
-
-    Args:
-        bucket_bytes: Of the plan; for trainers that reshard in buckets, and for a framework's method in place of its usual ones.
-    """
+def transition_terms(transition: PlacedTransition) -> Terms:
+    """Return what a transition on one pool takes of each GPU beside the pool's residents."""
     train, generate = transition.train, transition.generate
     extra, volume = extra_weight_bytes(transition), volume_of(transition)
     peak = round(volume.peak_weight_bytes) - train_shard_bytes(train)
@@ -208,12 +214,13 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     elif transition.moves_adapter:
         peak = extra + _whole_bytes(method, train)
     elif method is not None:
-        buckets = _bucket_bytes(method, train, bucket_bytes)
+        buckets = _bucket_bytes(method, transition)
         peak = extra + max(buckets, _whole_bytes(method, train))
     elif transition.keeps_own_weights:
         peak = extra + _piece_bytes(train)
     elif train.engine.reshards_in_buckets:
-        under_way = min(bucket_bytes, round(max(0.0, volume.received_bytes)))
+        bucket = transition.bucket_bytes or BUCKET_BYTES
+        under_way = min(bucket, round(max(0.0, volume.received_bytes)))
         peak = _bucketed_peak(transition) + max(under_way, _second_copy_bytes(train))
     elif train.layout.zero == FULLY_SHARDED or TRANSFERS.load(transition.name).gathers_shards:
         # The published formula has the whole model at the peak; software gathers it piece by piece, "layer
@@ -233,13 +240,10 @@ def transition_terms(transition: PlacedTransition, bucket_bytes: int = BUCKET_BY
     return terms
 
 
-def bucket_terms(
-    transition: PlacedTransition, bucket_bytes: int = BUCKET_BYTES, *, sends: bool
-) -> Terms:
+def bucket_terms(transition: PlacedTransition, *, sends: bool) -> Terms:
     """Return what a framework's method takes of a GPU on one side of two pools, beside residents.
 
     Args:
-        bucket_bytes: Of the plan, as `transition_terms` has them.
         sends: Whether it is the side that trains.
     """
     method = transition.sheet.method
@@ -247,7 +251,7 @@ def bucket_terms(
         return {}
     whole = _whole_bytes(method, transition.train) if sends else 0
     more = 1 if method.handed_on and not sends else 0
-    buckets = _bucket_bytes(method, transition.train, bucket_bytes, more)
+    buckets = _bucket_bytes(method, transition, more)
     grouped = method.transport in GROUPED and not method.by_rdma
     return {
         WEIGHT_BUCKETS: max(whole, buckets),
@@ -263,7 +267,7 @@ def has_own_context(transition: PlacedTransition) -> bool:
     return alone and share.beside_bytes > 0
 
 
-def synced_bytes(transition: PlacedTransition, bucket_bytes: int = BUCKET_BYTES) -> int:
+def synced_bytes(transition: PlacedTransition) -> int:
     """Return what weights from another pool take of an engine's GPU beside its own and its KV cache.
 
     0 where it gives the cache back meanwhile, or has no weights of its own. An engine whose cache is what all others leave is
@@ -275,7 +279,7 @@ def synced_bytes(transition: PlacedTransition, bucket_bytes: int = BUCKET_BYTES)
     sized = engine.share.of == "free" or engine.share.counts_others == "everything"
     if sized or engine.name.startswith(method.frees_cache):
         return 0
-    terms = bucket_terms(transition, bucket_bytes, sends=False)
+    terms = bucket_terms(transition, sends=False)
     return terms[WEIGHT_BUCKETS] + terms[SYNC_GROUP]
 
 
@@ -287,17 +291,17 @@ def _whole_bytes(method: SyncMethod | None, train: PlacedTask) -> int:
     return train.parameters * train.stored.weight_bytes if sharded else 0
 
 
-def _bucket_bytes(method: SyncMethod, train: PlacedTask, bucket_bytes: int, more: int = 0) -> int:
+def _bucket_bytes(method: SyncMethod, transition: PlacedTransition, more: int = 0) -> int:
     """Return what a framework's method has on a GPU beside both shards: buckets, or a tensor at a time.
 
     A tensor is gathered whole before it goes into a bucket; the largest is the embedding.
 
     Args:
-        bucket_bytes: Of the plan: the usual ones of plans say nothing of a framework's.
         more: Buckets beyond those that either side has.
     """
+    train = transition.train
     largest = train.model.embedding_parameters * train.stored.weight_bytes
-    said = bucket_bytes if bucket_bytes != BUCKET_BYTES and method.bucket_bytes else 0
+    said = transition.bucket_bytes if method.bucket_bytes else None
     return max((method.buckets_held + more) * (said or method.bucket_bytes), largest)
 
 

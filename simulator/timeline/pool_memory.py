@@ -48,7 +48,15 @@ from rlplan.simulator.memory.transition_memory import (
     transition_terms,
 )
 from rlplan.simulator.model import OFFLOADED, largest_shard, layer_activation_bytes
-from rlplan.simulator.placed import PlacedPlan, PlacedTask, PlacedTransition
+from rlplan.simulator.placed import (
+    RECOMPUTES,
+    SHARD_COLUMNS,
+    Floats,
+    PlacedPlan,
+    PlacedTask,
+    PlacedTasks,
+    PlacedTransition,
+)
 from rlplan.simulator.stages import task_memory
 from rlplan.workload import longest
 
@@ -115,6 +123,21 @@ def off_loaded_terms(placed: PlacedTask) -> tuple[str, ...]:
         names["gradients"] = f"{role} gradients"
     states = placed.off_loadable if placed.trains else ()
     return tuple(names[state] for state in states if state in names)
+
+
+# What of a layout the inputs depend on that it keeps in host memory.
+INPUT_COLUMNS = (*SHARD_COLUMNS, "dp", "pp", "chunks", "micro_batch", "token_budget", "recompute")
+
+
+def inputs_away_bytes(table: PlacedTasks) -> Floats:
+    """Return the bytes of layers' inputs that each layout keeps in host memory until they run back. Shape (layouts,)."""
+
+    def away(placed: PlacedTask) -> tuple[int]:
+        return (_kept_inputs(placed) if placed.recompute == OFFLOADED else 0,)
+
+    if not table.any.trains or not np.any(table.columns.recompute == RECOMPUTES.index(OFFLOADED)):
+        return np.zeros(len(table.columns))
+    return np.asarray(table.by(INPUT_COLUMNS, away)[0])
 
 
 def _kept_inputs(placed: PlacedTask) -> int:
@@ -334,7 +357,7 @@ def _found_room(placed: PlacedPlan, generate: PlacedTask) -> Room:
     started = sum(size for term, size in others.items() if term.endswith(WEIGHTS))
     transition = _transition_on_pool(placed, generate)
     coming = placed.transition_to(generate) if transition is None else None
-    synced = 0 if coming is None else synced_bytes(coming, placed.plan.bucket_bytes)
+    synced = 0 if coming is None else synced_bytes(coming)
     return generation_room(generate, transition, sum(others.values()), started, synced)
 
 
@@ -348,7 +371,7 @@ def _generation_moments(placed: PlacedPlan, generate: PlacedTask) -> dict[str, T
     terms = generation_terms(generate)
     moments: dict[str, Terms] = {}
     if transition is not None:
-        moments[TRANSITION] = transition_terms(transition, placed.plan.bucket_bytes)
+        moments[TRANSITION] = transition_terms(transition)
     room = _room(placed, generate)
     terms[weights_term(generate.task.role, generating=True)] = room.weights_bytes
     left = _cache_bytes(generate, room)
@@ -406,8 +429,7 @@ def _buckets_between_pools(
             continue
         if pool.name in {transition.train.layout.pool, generate.layout.pool}:
             sends = pool.name == transition.train.layout.pool
-            size = placed.plan.bucket_bytes
-            terms = bucket_terms(transition, size, sends=sends) if transition.streams else {}
+            terms = bucket_terms(transition, sends=sends) if transition.streams else {}
             if not sends and _alone(placed, generate):
                 terms[CONTEXT] = 0
             if not sends and synced_bytes(transition):

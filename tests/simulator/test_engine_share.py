@@ -86,7 +86,7 @@ def test_the_largest_share_keeps_all_within_what_may_be_used(
     share, weights, working, others, usable_fraction
 ):
     engine, usable = engine_with(share), usable_fraction * CAPACITY
-    own = room(weights, working, float(others), 0.0)
+    own = room(weights, working, float(others), others / 2)
     fraction = float(own.fraction_left(engine, usable))
     assert 0 <= fraction <= engine.memory_fraction
     counts = share.of == "free" or share.counts_others == "everything"
@@ -96,6 +96,25 @@ def test_the_largest_share_keeps_all_within_what_may_be_used(
     cache = float(own.cache_bytes(engine, fraction))
     if cache:
         assert others + weights + working + cache + share.awake_bytes <= usable + 1
+
+
+@given(sizes, sizes, fractions)
+def test_what_lay_there_at_the_start_makes_the_share_larger_and_no_cache_smaller_than_a_hundredth(
+    weights, others, usable_fraction
+):
+    usable = usable_fraction * CAPACITY
+    told, untold = (engine_with(EngineShare(counts_others=each)) for each in ("started", "nothing"))
+    own = room(weights, GIB, float(others), others / 2)
+    fraction = float(own.fraction_left(told, usable))
+    most = float(
+        replace(own, started_bytes=0.0).cache_bytes(
+            told, own.fraction_left(untold, usable, rounds=False)
+        )
+    )
+    cache = float(own.cache_bytes(told, fraction))
+    assert cache <= most + 1  # what bounds of searches take, which do not know what lay there
+    if 0 < fraction < told.memory_fraction:
+        assert cache >= most - CAPACITY / 100 - 1
 
 
 @given(sizes, sizes, fractions)

@@ -6,9 +6,9 @@ import pytest
 
 from rlplan.job import NodeGroup
 from rlplan.plan import TaskPlan
-from rlplan.simulator.placed import PlacedTask, site_at
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of, site_at
 from rlplan.simulator.stages import task_cost, task_memory
-from rlplan.simulator.timeline.pool_memory import host_terms
+from rlplan.simulator.timeline.pool_memory import host_terms, inputs_away_bytes
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of
 
 UPDATE, LAYERS = PPO["actor.update"], 32
@@ -47,6 +47,13 @@ def test_inputs_that_wait_on_the_host_are_not_on_the_gpu_when_it_is_fullest():
 
 def test_a_pipelines_first_stage_keeps_the_inputs_of_all_its_passes_in_flight():
     assert on_host(placed("full-offload", pp=4)) == 4 * (LAYERS // 4) * WIDE_ROW_BYTES
+
+
+def test_a_table_of_layouts_has_each_ones_inputs():
+    alone = [placed("full-offload"), placed("full"), placed("full-offload", pp=4), placed("none")]
+    engine = alone[0].layout.engine
+    table = PlacedTasks(columns_of(engine, [each.layout for each in alone]), alone[0])
+    assert inputs_away_bytes(table).tolist() == [on_host(each) for each in alone]
 
 
 def test_a_device_whose_memory_is_the_hosts_is_as_full_as_without():

@@ -319,7 +319,7 @@ def test_the_executors_transition_holds_its_shards_and_a_bucket(
     shard = 2 * largest_shard(model, "lm", ModelCut(tp=tp_gen, pp=pp_gen))
     kept = 2 * largest_shard(model, "lm", ModelCut(tp=trained.tp, pp=trained.pp))
     moved = placed_transition(transition, trained, generate, site_of(JOB, 8), JOB, FACTS)
-    terms = transition_terms(moved, bucket_bytes=10**6)
+    terms = transition_terms(replace(moved, bucket_bytes=10**6))
     received = 10**6 if trained.zero == 0 else 0  # no tensor-parallel rank lacks anything here
     assert terms["actor weights for generation"] == held(shard, kept, kept) + received
 

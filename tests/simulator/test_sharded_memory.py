@@ -33,7 +33,7 @@ def test_experts_are_gathered_out_of_a_copy_of_what_the_rank_holds():
     generate = layout("torch-static", tp=2, dp=4)
     trained = layout("torch-3d", tp=2, dp=4, ep=4)
     moved = transition("hybridflow", trained, generate, *place)
-    terms = transition_terms(moved, bucket_bytes=10**6)
+    terms = transition_terms(replace(moved, bucket_bytes=10**6))
     held, whole = (2 * largest_shard(model, "lm", ModelCut(tp=2, ep=ep)) for ep in (4, 1))
     # The generate shard, all experts in one tensor, and what the rank holds beside it.
     assert terms["actor weights for generation"] == whole + whole + held

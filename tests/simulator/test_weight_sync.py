@@ -261,8 +261,30 @@ def test_a_process_beside_the_engine_has_one_more_bucket_than_the_trainers_and_a
     alone = transition("slime-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE)
     sent, got = (bucket_terms(handed, sends=sends) for sends in (True, False))
     assert (sent[WEIGHT_BUCKETS], got[WEIGHT_BUCKETS]) == (2 * 2**31, 3 * 2**31)
-    assert bucket_terms(handed, 2**30, sends=False)[WEIGHT_BUCKETS] == 3 * 2**30
+    said = replace(handed, bucket_bytes=2**30)
+    assert bucket_terms(said, sends=False)[WEIGHT_BUCKETS] == 3 * 2**30
     assert [has_own_context(each) for each in (handed, alone)] == [False, True]
+
+
+@pytest.mark.parametrize("mebibytes", [64, 1024, 4096])
+def test_buckets_that_a_plan_says_are_those_of_memory_and_of_seconds(mebibytes):
+    """64 MiB, the usual size of the executor's, is a size as any other; an embedding is held whole whatever it is."""
+    handed = transition("verl-nccl", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE)
+    said = replace(handed, bucket_bytes=mebibytes * 2**20)
+    largest = 2 * said.train.model.embedding_parameters
+    assert bucket_terms(said, sends=True)[WEIGHT_BUCKETS] == max(2 * mebibytes * 2**20, largest)
+    size = handed.sheet.method.bucket_bytes
+    same = sync_seconds(replace(handed, bucket_bytes=size)).seconds
+    assert same == sync_seconds(handed).seconds
+    assert sync_seconds(said).seconds != same  # more calls, and less that does not overlap
+    assert sync_case(said).bucket_bytes == mebibytes * 2**20
+
+
+def test_a_method_that_sends_tensor_by_tensor_has_no_use_for_a_bucket():
+    handed = transition("trl-server", BEFORE, AFTER, NODE, JOB, FACTS, target=NODE)
+    said = replace(handed, bucket_bytes=2**30)
+    assert sync_case(said) == sync_case(handed)
+    assert bucket_terms(said, sends=False) == bucket_terms(handed, sends=False)
 
 
 @pytest.mark.parametrize(

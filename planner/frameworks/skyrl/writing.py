@@ -6,7 +6,7 @@ from typing import Final
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling, Job, Role, TrainerOptions
-from rlplan.plan import BUCKET_BYTES, ENDLESS_MODE
+from rlplan.plan import ENDLESS_MODE
 from rlplan.planner.configs.losses import NO_LIMIT, words_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.run import unusual
@@ -147,7 +147,7 @@ def _pools(export: Export) -> None:
         export.put(f"{role}_gpus_per_node", gpus)
     if "reference" in export.roles and export.apart:
         export.put("beside_reference", export.pool("reference").name == home)
-    if not export.apart and export.plan.bucket_bytes != BUCKET_BYTES:
+    if not export.apart and export.plan.bucket_bytes is not None:
         export.put("bucket_gib", export.plan.bucket_bytes / GIB)
 
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Final
 
 from rlplan.job import Role, TrainerOptions
-from rlplan.plan import BUCKET_BYTES, TaskPlan
+from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
 from rlplan.planner.configs.models import published_four_bits
 from rlplan.planner.configs.reading.sheet import ROLE, Scalar
@@ -304,8 +304,7 @@ def _generation(export: Export) -> None:
         export.put("frees_cache", False)
     export.put("max_running", layout.max_running)
     _low_precision(export)
-    # The usual ones of plans say nothing of verl's, and are less than one tensor of most.
-    if export.plan.bucket_bytes != BUCKET_BYTES:
+    if export.plan.bucket_bytes is not None:
         export.put("bucket_mebibytes", max(1, export.plan.bucket_bytes // MIB))
     adapter = job.adapter("actor")
     if adapter is not None:
