@@ -92,7 +92,9 @@ def rows_of(record: Record) -> Iterator[Row]:
 
 def component_seconds(row: SyncRow) -> Estimate:
     """Return the forecast of what a row measures: the gathering of metadata, or all else."""
-    parts = sync_parts(row.placed.sheet, sync_case(row.placed, row.bucket_bytes))
+    parts = sync_parts(
+        row.placed.sheet, replace(sync_case(row.placed), bucket_bytes=row.bucket_bytes)
+    )
     if row.component == METADATA_ONLY:
         return parts[METADATA]
     if row.parted:

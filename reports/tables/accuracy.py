@@ -175,6 +175,7 @@ GROUPS = {
     "newer": "Rows of autumn 2026",
     "newest": "Rows of the last gathering",
     "latest": "Rows of the histories of frameworks",
+    "added": "Rows of tests, examples and documents",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }

@@ -1,0 +1,50 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --num-gpus-per-node 8 \
+    --colocate \
+    --hf-checkpoint Qwen/Qwen3.8-27B \
+    --ref-load Qwen3.8-27B_torch_dist \
+    --save checkpoints \
+    --save-interval 20 \
+    --num-rollout 3000 \
+    --rollout-batch-size 32 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 8192 \
+    --rollout-temperature 1 \
+    --global-batch-size 256 \
+    --balance-data \
+    --eval-interval 20 \
+    --n-samples-per-eval-prompt 16 \
+    --eval-max-response-len 16384 \
+    --tensor-model-parallel-size 4 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 1 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 8192 \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --optimizer adam \
+    --lr 1e-6 \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --rollout-num-gpus-per-engine 1 \
+    --sglang-mem-fraction-static 0.8 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash

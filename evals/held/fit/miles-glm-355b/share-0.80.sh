@@ -1,0 +1,49 @@
+python3 train.py \
+    --actor-num-nodes 16 \
+    --actor-num-gpus-per-node 4 \
+    --num-gpus-per-node 4 \
+    --colocate \
+    --hf-checkpoint zai-org/GLM-4.5 \
+    --ref-load GLM-4.5_torch_dist \
+    --num-rollout 3000 \
+    --rollout-batch-size 32 \
+    --n-samples-per-prompt 8 \
+    --rollout-temperature 0.8 \
+    --num-steps-per-rollout 1 \
+    --balance-data \
+    --rollout-max-response-len 256 \
+    --eval-interval 20 \
+    --tensor-model-parallel-size 4 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 4 \
+    --context-parallel-size 2 \
+    --expert-model-parallel-size 8 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 16384 \
+    --advantage-estimator grpo \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --kl-coef 0.00 \
+    --entropy-coef 0.00 \
+    --eps-clip 1e-4 \
+    --eps-clip-high 2e-4 \
+    --use-tis \
+    --optimizer adam \
+    --lr 1e-6 \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --rollout-num-gpus-per-engine 32 \
+    --sglang-mem-fraction-static 0.8 \
+    --sglang-tp-size 32 \
+    --sglang-chunked-prefill-size 65536 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash \
+    --update-weight-buffer-size 2147483648 \
+    --use-fault-tolerance \
+    --disable-weights-backuper

@@ -1,0 +1,42 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --hf-checkpoint moonshotai/Moonlight-16B-A3B-Instruct \
+    --ref-load Moonlight-16B-A3B-Instruct_torch_dist \
+    --num-rollout 3 \
+    --rollout-batch-size 8 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 4096 \
+    --rollout-temperature 1 \
+    --global-batch-size 32 \
+    --eval-interval 20 \
+    --tensor-model-parallel-size 2 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 2 \
+    --expert-model-parallel-size 8 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 2048 \
+    --advantage-estimator gspo \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --kl-coef 0.00 \
+    --entropy-coef 0.00 \
+    --eps-clip 4e-4 \
+    --optimizer adam \
+    --lr 1e-6 \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --rollout-num-gpus-per-engine 2 \
+    --sglang-mem-fraction-static 0.8 \
+    --sglang-max-running-requests 512 \
+    --ci-test \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash

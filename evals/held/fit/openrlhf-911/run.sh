@@ -1,0 +1,36 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+    --ref_num_nodes 1 \
+    --ref_num_gpus_per_node 4 \
+    --actor_num_nodes 1 \
+    --actor_num_gpus_per_node 4 \
+    --vllm_num_engines 2 \
+    --vllm_tensor_parallel_size 2 \
+    --colocate_actor_ref \
+    --pretrain Qwen/Qwen2.5-7B \
+    --remote_rm_url http://localhost:1278/get_reward \
+    --save_path out \
+    --ckpt_path out \
+    --micro_train_batch_size 1 \
+    --train_batch_size 256 \
+    --micro_rollout_batch_size 1 \
+    --rollout_batch_size 64 \
+    --advantage_estimator reinforce_baseline \
+    --max_samples 100000 \
+    --max_epochs 1 \
+    --num_episodes 10000 \
+    --lr_warmup_ratio 0.0 \
+    --n_samples_per_prompt 16 \
+    --prompt_max_len 2560 \
+    --generate_max_len 4096 \
+    --zero_stage 2 \
+    --bf16 \
+    --load_checkpoint \
+    --actor_learning_rate 2e-6 \
+    --critic_learning_rate 9e-6 \
+    --init_kl_coef 0.0 \
+    --prompt_data data \
+    --input_key question \
+    --flash_attn \
+    --gradient_checkpointing \
+    --save_steps 20 \
+    --vllm_sync_backend nccl

@@ -1,0 +1,25 @@
+python3 -m skyrl.train.entrypoints.main_base \
+    trainer.algorithm.advantage_estimator=grpo \
+    trainer.policy.model.path=Qwen/Qwen3-0.6B \
+    trainer.placement.colocate_all=true \
+    trainer.strategy=fsdp \
+    trainer.placement.policy_num_gpus_per_node=4 \
+    trainer.placement.critic_num_gpus_per_node=4 \
+    trainer.placement.ref_num_gpus_per_node=4 \
+    generator.inference_engine.num_engines=4 \
+    generator.inference_engine.tensor_parallel_size=1 \
+    trainer.epochs=1 \
+    trainer.update_epochs_per_batch=1 \
+    trainer.train_batch_size=1024 \
+    trainer.policy_mini_batch_size=256 \
+    trainer.micro_forward_batch_size_per_gpu=8 \
+    trainer.micro_train_batch_size_per_gpu=8 \
+    trainer.max_prompt_length=512 \
+    generator.sampling_params.max_generate_length=1024 \
+    trainer.algorithm.use_kl_loss=false \
+    generator.inference_engine.backend=vllm \
+    generator.inference_engine.run_engines_locally=true \
+    generator.inference_engine.weight_sync_backend=nccl \
+    generator.batched=true \
+    generator.n_samples_per_prompt=5 \
+    generator.inference_engine.gpu_memory_utilization=0.8

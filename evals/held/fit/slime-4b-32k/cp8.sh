@@ -1,0 +1,44 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --hf-checkpoint Qwen/Qwen3-4B-Instruct-2507 \
+    --ref-load Qwen3-4B-Instruct-2507_torch_dist \
+    --save checkpoints \
+    --save-interval 20 \
+    --num-rollout 3000 \
+    --rollout-batch-size 64 \
+    --n-samples-per-prompt 16 \
+    --rollout-max-response-len 32768 \
+    --rollout-temperature 0.8 \
+    --global-batch-size 1024 \
+    --balance-data \
+    --advantage-estimator grpo \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --optimizer adam \
+    --lr 1e-6 \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --rollout-num-gpus-per-engine 1 \
+    --sglang-chunked-prefill-size 4096 \
+    --sglang-mem-fraction-static 0.7 \
+    --tensor-model-parallel-size 1 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 8 \
+    --expert-model-parallel-size 1 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 8192 \
+    --use-fault-tolerance
