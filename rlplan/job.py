@@ -490,10 +490,8 @@ class TrainerOptions:
         host_states: Whether weights, gradients and optimizer states all stay in host memory, and layers are copied to the
             GPU when they are needed (FSDP2's off-load policy).
         host_copy: Whether the actor's weights have a copy in host memory at all times, where the framework keeps one.
-        experts: How a layer's experts are computed: all in one grouped product, or one after another, as in
-            transformers before 5.0.
-        dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the
-            engine's usual way.
+        experts: How a layer's experts are computed: in one grouped product, or one after another, as in transformers before 5.0.
+        dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the engine's usual way.
         overlaps_exchange: Whether this exchange overlaps with the computation of another micro-batch.
         overlaps_products: Whether tensor-parallel exchanges run in parts beside the product that they belong to
             (`tp_comm_overlap` of Transformer Engine), with sequence parallelism.
@@ -509,6 +507,7 @@ class TrainerOptions:
         fills_budgets: Whether micro-batches of token budgets are padded to them.
         adapters_apart: Whether each matrix of an adapter is a unit of its own that ranks gather, where weights are fully sharded
             (FSDP 1: its units hold either frozen weights or trained ones); else it goes with its layer.
+        keeps_embedded: Whether each micro-batch's hidden states and their gradient stay until an update's end, with adapters (verl 0.8).
         linear_attention: What of a gated delta network each rank of its layout computes: some heads, as Megatron's own layers;
             all heads of its context-parallel rank's tokens; or all heads of all tokens.
     """
@@ -535,6 +534,7 @@ class TrainerOptions:
     shares_prompts: bool = False
     fills_budgets: bool = False
     adapters_apart: bool = False
+    keeps_embedded: bool = False
     linear_attention: LinearShare = "heads"
 
 

@@ -794,12 +794,6 @@ class PlacedPlan:
         for placed in self.tasks.values():
             if placed.trains and placed.task.role == generate.task.role:
                 same = placed.layout.pool == generate.layout.pool
-                return PlacedTransition(
-                    self.plan.transition,
-                    placed,
-                    generate,
-                    same,
-                    self.plan.transport,
-                    self.plan.bucket_bytes,
-                )
+                plan, moved = self.plan, (self.plan.transition, placed, generate, same)
+                return PlacedTransition(*moved, plan.transport, plan.bucket_bytes)
         return None

@@ -471,7 +471,7 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
     usual = family(named) in {"", "vllm"}
     engines = Engines(train=trainer.engine, generate=None if usual else named)
     trained = {
-        role: replace(each, adapters_apart=False, waiting_gradients=None)
+        role: replace(each, adapters_apart=False, waiting_gradients=None, keeps_embedded=False)
         for role, each in (job.trainers or {}).items()
     }
     other = replace(

@@ -289,6 +289,7 @@ LOGITS = "logits"
 STEP = "optimizer step"
 GATHERED = "gathered weights"
 UNREDUCED = "gradients before they are reduced"
+EMBEDDED = "inputs of earlier micro-batches"
 
 # Rows of hidden states that the loss holds beside the logits: the last layer's output, its norm's, and
 # the gradients of both.
@@ -650,10 +651,19 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
             for terms in (resident, transient)
         )
         stepped = np.zeros_like(stepped)
+    if any_.trains and any_.adapter is not None and any_.options.keeps_embedded:
+        transient[EMBEDDED] = _embedded_bytes(table)
     transient[COMMUNICATORS] = _communicator_bytes(table)
     transient |= working_terms(table, states, working, stepped)
     transient[CONTEXT] = np.full_like(states.stage, any_.device.context_bytes)
     return LayoutMemory(term, resident, transient)
+
+
+def _embedded_bytes(table: PlacedTasks) -> Ints:
+    """Return what stays of all micro-batches of an update: a row of hidden states for each token, and one of gradients."""
+    tokens = whole(table.by(("dp",), lambda placed: (placed.most_local_tokens,))[0])
+    row = 2 * table.any.model.hidden_size * table.any.formats.weight_bytes
+    return np.asarray(row * tokens // table.columns.cp, dtype=np.int64)
 
 
 def _communicator_bytes(table: PlacedTasks) -> Ints:

@@ -388,6 +388,8 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
         options = replace(options, shares_prompts=True)
     if role == "actor" and settings.whole("lora_rank") > 0 and _is_first_fsdp(settings, trainer):
         options = replace(options, adapters_apart=True)
+    if role == "actor" and settings.of(trainer, role).on("keeps_embedded"):
+        options = replace(options, keeps_embedded=settings.whole("lora_rank") > 0)
     if role not in ONLY_READ and settings.of(trainer, role).on("defers_reduction"):
         waiting = "bf16" if _is_first_fsdp(settings, trainer) else "fp32"
         options = replace(options, waiting_gradients=cast(TrainingPrecision, waiting))

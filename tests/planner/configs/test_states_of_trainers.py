@@ -48,6 +48,16 @@ def test_verls_fsdp_reduces_gradients_once_an_update_where_it_defers_that(versio
     assert found.job.trainer("reference").waiting_gradients is None
 
 
+@pytest.mark.parametrize(
+    ("version", "rank", "kept"),
+    [("0.8", 32, True), ("0.8", 0, False), ("0.7.1", 32, False), (None, 32, False)],
+)
+def test_verl_0_8_lets_no_graph_of_an_adapter_go(version, rank, kept):
+    key = f"actor_rollout_ref.model.lora_rank={rank}"
+    found = verl(SECOND, key, options=replace(OPTIONS, version=version))
+    assert of_actor(found).keeps_embedded == kept
+
+
 @pytest.mark.parametrize("strategy", [FIRST, SECOND])
 def test_a_plan_whose_gradients_wait_is_told_to_verl_again(strategy, tmp_path):
     found = verl(strategy, f"{ACTOR}.{DEFERS}")
