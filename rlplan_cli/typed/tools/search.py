@@ -111,9 +111,10 @@ def call(asked: Arguments) -> Answer:
     from rlplan.executor.learning.rules import check_rule_names
     from rlplan.files.decoding import is_own_file
     from rlplan.planner.requests.drafts import load_request
+    from rlplan.planner.search import check_searched
     from rlplan_cli.configured import configured, own_mode
     from rlplan_cli.data import check_data
-    from rlplan_cli.interface import search
+    from rlplan_cli.interface import Asked, named_modes, search_pinned
     from rlplan_cli.typed.tool import ARGUMENTS
 
     if asked.seconds < 0:
@@ -122,21 +123,28 @@ def call(asked: Arguments) -> Answer:
     path = Path(asked.job)
     named = None if is_own_file(path) else asked.framework
     script = configured(path, given_beside(asked), named)
-    job = load_request(path)[0] if script is None else script.job
+    job, pinned = load_request(path) if script is None else (script.job, script.pinned)
     check_rule_names(job, path)
     check_data(job, path.parent if script is None else Path())
     own = None if script is None else script.candidate(*_known(asked))[0]
-    found = search(
-        path if script is None else script.found.job,
-        profile=asked.profile,
-        site=asked.site,
-        objective=asked.objective,
-        limits=asked.limits,
-        seconds=asked.seconds,
-        mode=asked.mode or own_mode(own),
-        framework=asked.framework,
-        as_it_stands=own,
-        placements=1 + RUNNERS_UP,
+    profile, site = _known(asked)
+    mode = asked.mode or own_mode(own)
+    pinned = named_modes(pinned, mode)
+    check_searched(job, str(path), pinned.asked.modes)
+    found = search_pinned(
+        job,
+        pinned,
+        Asked(
+            profile=profile,
+            site=site,
+            objective=asked.objective,
+            limits=asked.limits,
+            seconds=asked.seconds,
+            mode=mode,
+            framework=asked.framework,
+            as_it_stands=own,
+            placements=1 + RUNNERS_UP,
+        ),
     )
     best = found.plans[0]
     return Answer(
