@@ -246,7 +246,7 @@ def _size_changes(plan: Plan, names: Sequence[str]) -> Iterator[tuple[str, Plan]
 
 # Memories in which a plan is looked for, as multiples of what the devices have. The first in which there is
 # one decides how much too large the plan may be: at most by the step from the one before.
-MEMORY_STEPS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 100.0)
+MEMORY_STEPS = (1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0, 14.0, 20.0, 28.0, 40.0, 60.0, 100.0)
 
 SHOWN_TERMS = 4
 

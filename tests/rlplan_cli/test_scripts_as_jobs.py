@@ -194,6 +194,14 @@ def test_the_search_tool_takes_a_script(rlplan, script):
     assert (wrong["argument"], wrong["value"]) == ("values", "a.b")
 
 
+def test_a_script_that_breaks_a_limit_is_said_to_beside_its_seconds(script):
+    asked = {"gpu": "h100", "mean_response_tokens": 100, "limits": {"gpus": 1}}
+    found, text = answer("search", job=script, **asked)
+    (broken,) = found["as_it_stands_faults"]
+    assert broken == "breaks a limit: specs.gpus is 1, this plan has 2"
+    assert f" a step; it {broken}" in text
+
+
 def test_the_check_step_tool_takes_a_script_with_values_of_its_keys(rlplan, script):
     lines = "".join(
         f"step:{number} - timing_s/gen:2.0 - timing_s/step:6.0 - response_length/mean:100.0\n"
