@@ -24,6 +24,7 @@ from rlplan_cli.serve.scripts import (
     changeable,
     file_name,
     import_of,
+    longest_response,
     private_folder,
     without_folders,
     written,
@@ -251,7 +252,7 @@ def _controls(found: Imported, mean_tokens: float | None) -> dict[str, float]:
         "prompts": work.prompts,
         "samples_per_prompt": work.samples_per_prompt,
         "prompt_tokens": longest(work.prompt_tokens),
-        "response_tokens": longest(work.response_tokens),
+        "response_tokens": longest_response(found.settings) or longest(work.response_tokens),
         "mean_response_tokens": mean_tokens or 0.0,
     }
 
