@@ -35,8 +35,11 @@ def microseconds_from_seconds(seconds: float) -> float:
 def show_seconds(seconds: float) -> str:
     """Return a duration for people, such as `12.3 ms`, `4.56 s` or `3 min 20 s`.
 
-    The unit is chosen by what is shown: 59.7 s after 8 min are 9 min, and 999.97 ms are a second.
+    The unit is chosen by what is shown: 59.7 s after 8 min are 9 min, and 999.97 ms are a second. Nothing, such as the p10 of
+    what may be off by more than itself, is `0 s`.
     """
+    if seconds == 0:
+        return "0 s"
     sign, magnitude = ("-" if seconds < 0 else ""), abs(seconds)
     if round(magnitude * 1e6, 1) < 1000:
         return f"{sign}{magnitude * 1e6:.1f} µs"

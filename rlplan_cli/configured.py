@@ -90,11 +90,19 @@ class ScriptOptions(NamedTuple):
             rich_help_panel=SCRIPT,
         ),
     ] = None
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--framework-version",
+            help="Version of its framework, such as 0.7.  [default: what it says, else the newest known]",
+            rich_help_panel=SCRIPT,
+        ),
+    ] = None
 
     def given(self, gpu: str | None) -> GivenOptions:
         """Return it as said beside a configuration, with the type of its GPUs."""
         own = GivenOptions(gpu, self.mean_response, self.mean_prompt, values=self.set_keys)
-        return own._replace(model=self.model)
+        return own._replace(model=self.model, version=self.version)
 
 
 class Configured(NamedTuple):

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypedDict, Unpack
 
 from rlplan.job import Job
 from rlplan.plan import FLOWS, USUAL_MODE, Mode, Plan, PlanDraft
@@ -128,15 +128,10 @@ def search(
         UserError: The job, or what is asked for, is wrong; `InfeasibleError` where nothing fits.
     """
     from rlplan.errors import FileError
-    from rlplan.files.decoding import decode
-    from rlplan.job import Specs
-    from rlplan.planner.configs.searching import plans_of
-    from rlplan.planner.objectives import load_objective
     from rlplan.planner.requests.drafts import load_request
     from rlplan.planner.requests.pinned import NOTHING_PINNED
     from rlplan.planner.search import check_searched
     from rlplan.profiles.catalog import resolve_job
-    from rlplan.profiles.facts import load_facts
 
     pinned = NOTHING_PINNED
     if isinstance(job, Job):
@@ -157,21 +152,63 @@ def search(
     pinned = named_modes(pinned, mode)
     if not isinstance(job, Job):
         check_searched(given, str(job), pinned.asked.modes)
-    name = objective or given.objective
+    return search_pinned(
+        given,
+        pinned,
+        Asked(
+            profile=_path(profile),
+            site=_path(site),
+            objective=objective,
+            limits=limits,
+            seconds=seconds,
+            mode=mode,
+            framework=framework,
+            as_it_stands=as_it_stands,
+            placements=placements,
+        ),
+    )
+
+
+class Asked(NamedTuple):
+    """Hold what is asked of a job, as `search` has it."""
+
+    profile: Path | None = None
+    site: Path | None = None
+    objective: str | None = None
+    limits: Mapping[str, float] | None = None
+    seconds: float | None = None
+    mode: Mode | None = None
+    framework: str | None = None
+    as_it_stands: Plan | None = None
+    placements: int | None = None
+
+
+def search_pinned(given: Job, pinned: Pinned, asked: Asked) -> SearchResult:
+    """Return plans of a resolved job that keep what is pinned, best first.
+
+    Raises:
+        UserError: What is asked for is wrong; `InfeasibleError` where nothing fits.
+    """
+    from rlplan.files.decoding import decode
+    from rlplan.job import Specs
+    from rlplan.planner.configs.searching import plans_of
+    from rlplan.planner.objectives import load_objective
+    from rlplan.profiles.facts import load_facts
+
+    name = asked.objective or given.objective
     load_objective(name)
-    wanted = {**given.specs.given, **(limits or {})}
-    if mode is not None:
-        wanted["staleness"] = mode_staleness(mode, wanted.get("staleness"))
-    asked = replace(given, objective=name, specs=decode(Specs, wanted, "limits"))
-    facts_of = partial(load_facts, profile=_path(profile), site=_path(site))
+    wanted = {**given.specs.given, **(asked.limits or {})}
+    if asked.mode is not None:
+        wanted["staleness"] = mode_staleness(asked.mode, wanted.get("staleness"))
+    job = replace(given, objective=name, specs=decode(Specs, wanted, "limits"))
     return plans_of(
-        asked,
-        facts_of,
-        target=framework,
+        job,
+        partial(load_facts, profile=asked.profile, site=asked.site),
+        target=asked.framework,
         pinned=pinned,
-        seconds=seconds,
-        as_it_stands=as_it_stands,
-        placements=placements,
+        seconds=asked.seconds,
+        as_it_stands=asked.as_it_stands,
+        placements=asked.placements,
     )
 
 
@@ -212,7 +249,6 @@ def simulate(
     from rlplan.planner.answers.completion import load_plan as load_plan_and_facts
     from rlplan.planner.answers.explain import with_nearest_fit
     from rlplan.planner.requests.drafts import load_request
-    from rlplan.planner.requests.pinned import NOTHING_PINNED
     from rlplan.profiles.facts import load_facts
     from rlplan.simulator.simulate import check_played
     from rlplan.simulator.simulate import simulate as simulate_plan
@@ -231,7 +267,7 @@ def simulate(
     forecast = simulate_plan(complete, facts, iterations=iterations)
     if forecast.feasible:
         return forecast
-    pinned = NOTHING_PINNED if script else load_request(path)[1]
+    pinned = script.pinned if script else load_request(path)[1]
     return with_nearest_fit(forecast, complete, facts, pinned)
 
 

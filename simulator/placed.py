@@ -578,11 +578,13 @@ class PlacedTasks:
 
     Args:
         placed: The task in any layout of that engine.
+        is_row: Whether that is the only row of the columns.
     """
 
-    def __init__(self, columns: LayoutColumns, placed: PlacedTask) -> None:
+    def __init__(self, columns: LayoutColumns, placed: PlacedTask, *, is_row: bool = False) -> None:
         self.columns = columns
-        self.any = placed if len(columns) == 1 else placed.laid_out(columns.layout(0))
+        # What is asked of the only row is asked of it: a layout that is none of the rows answers for nothing.
+        self.any = placed if is_row else placed.laid_out(columns.layout(0))
         # What is asked of the same columns, or of the same row, is looked up once.
         self._grouped: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
         self._placed: dict[int, PlacedTask] = {}
@@ -593,11 +595,11 @@ class PlacedTasks:
     @classmethod
     def of(cls, placed: PlacedTask) -> "PlacedTasks":
         """Return a table of one row."""
-        return cls(columns_of(placed.layout.engine, [placed.layout]), placed)
+        return cls(columns_of(placed.layout.engine, [placed.layout]), placed, is_row=True)
 
     def with_columns(self, columns: LayoutColumns) -> "PlacedTasks":
         """Return the task in other layouts of the same engine."""
-        return PlacedTasks(columns, self.any.laid_out(columns.layout(0)))
+        return PlacedTasks(columns, self.any)
 
     def row(self, row: int) -> PlacedTask:
         """Return the task in one of the layouts."""

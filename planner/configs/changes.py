@@ -718,7 +718,7 @@ def _ranks(size: str, layout: TaskPlan, own: RoleSettings) -> int:
 def needed_assignments(
     said: tuple[Assignment, ...], typed: RetypedConfiguration
 ) -> tuple[Assignment, ...]:
-    """Return assignments without those that leave the run as it is, and break no more rules of the framework."""
+    """Return assignments without those that leave the run as it is, break no more rules and make nothing more doubtful."""
     wanted, kept = _run_with(said, typed), said
     for size in (AT_ONCE, 1):
         for at in range(0, len(said), size):
@@ -732,12 +732,11 @@ def needed_assignments(
 
 def _run_with(
     said: tuple[Assignment, ...], typed: RetypedConfiguration
-) -> tuple[Run, frozenset[str]] | None:
-    """Return what a configuration runs with more assignments, and the rules that it breaks; None where it runs nothing."""
+) -> tuple[Run, frozenset[str], frozenset[str]] | None:
+    """Return what a configuration runs with more assignments, the rules that it breaks, and keys that it does not count; None where it runs nothing."""
     spoken = {each: argument(typed.found.settings, *each) for each in said}
-    settings = laid_over(
-        typed.found.settings, [word for words in spoken.values() for word in words or ()]
-    )
+    given = [word for words in spoken.values() for word in words or ()]
+    settings = replace(laid_over(typed.found.settings, given), doubts={})
     for (key, value), words in spoken.items():
         if words is None:  # a switch that is off: no word says it, its place in a text does
             settings.flat[key] = GivenValue(value=value, where=settings.file)
@@ -745,4 +744,5 @@ def _run_with(
         found = run_of(settings)
     except UserError:
         return None
-    return replace(found, notes=(), guesses=(), assumed_pools=()), broken_rules(settings)
+    found = replace(found, notes=(), guesses=(), assumed_pools=())
+    return found, broken_rules(settings), frozenset(settings.doubts)

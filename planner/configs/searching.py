@@ -60,6 +60,8 @@ from rlplan.simulator.timeline.assemble import batch_tokens
 FactsOf = Callable[[Job], Facts]
 # Shares of the GPUs that are looked at for an engine which stays awake beside a training: its usual one may leave that no room.
 AWAKE_SHARES = (None, 0.3, 0.5, 0.7)
+# Between the modes and the rest of the words for a space of plans (`Space.words`).
+OF_PLANS: Final = " plans of "
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 # Fields that not every framework tells role by role, or of every model, by the tasks for which 1 is tried then.
 AT_ONE: Final[Mapping[str, tuple[str, ...]]] = {"chunks": ("train",), "cp": ("train", "infer")}
@@ -773,8 +775,11 @@ def _space(bounded: Sequence[BoundedPlans], sheet: ConfigSheet) -> str:
     """Return in words what of a job a framework runs, and what of that was searched."""
     arranged = [each.way.pinned.arranged for each in bounded]
     names = dict.fromkeys(each.arrangement.name for each in arranged if each is not None)
-    spaces = dict.fromkeys(each.result.space for each in bounded)
-    return f"what {sheet.title} runs ({', '.join(names)}): {' or '.join(spaces)}"
+    modes: dict[str, dict[str, None]] = {}
+    for some, _, plans in (each.result.space.partition(OF_PLANS) for each in bounded):
+        modes.setdefault(plans, {}).update(dict.fromkeys(some.split(", ")))
+    spaces = " or ".join(f"{', '.join(some)}{OF_PLANS}{plans}" for plans, some in modes.items())
+    return f"what {sheet.title} runs ({', '.join(names)}): {spaces}"
 
 
 def _beside(each: Candidate, first: Candidate) -> Candidate:

@@ -33,6 +33,7 @@ from rlplan.rules.flow import transitions
 from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
 from rlplan.simulator.costs.taskcost import call_of, times_of
 from rlplan.simulator.generation.generating import steps_of
+from rlplan.simulator.generation.over_provisioning import begun
 from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.shares import longest_shares, waits
 from rlplan.simulator.memory.task_memory import (
@@ -475,7 +476,7 @@ class GenerationTable:
 
     def _described(self, layout: TaskPlan, site: Site) -> Replicas:
         placed = self._placed(layout, site)
-        useful = useful_kv_bytes(placed)
+        useful = useful_kv_bytes(begun(placed))  # of all that run, those beyond a batch among them
         return Replicas(
             layout=layout,
             site=site,

@@ -82,6 +82,12 @@ def broken_words(plan: Plan, forecast: Forecast) -> tuple[str, ...]:
     )
 
 
+def faults(plan: Plan, forecast: Forecast) -> tuple[str, ...]:
+    """Return in words why a plan is no answer to its own job: it does not fit, or breaks limits; nothing of one that is."""
+    misfit = () if forecast.feasible else ("does not fit",)
+    return (*misfit, *broken_words(plan, forecast))
+
+
 def check_limits(plan: Plan, forecast: Forecast, file: str) -> None:
     """Refuse a plan that breaks a limit of its own job.
 

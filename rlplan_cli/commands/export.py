@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -26,6 +26,7 @@ WRITTEN = names_in_words("keys", "writing")
 
 
 def command(
+    *,
     plan: Annotated[Path, typer.Argument(help="The plan's file (YAML), complete or in part.")],
     to: Annotated[str, typer.Option(help=f"{WRITTEN}.", autocompletion=complete_written)],
     out: Annotated[
@@ -58,6 +59,12 @@ def command(
             help="Beside --patch: what was said beside the script when the plan was found. May be given several times.",
         ),
     ] = None,
+    framework_version: Annotated[
+        str | None,
+        typer.Option(
+            help="Beside --patch: the script's version of its framework, such as 0.7.  [default: what it says, else the newest known]"
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan by the keys of a framework; what that cannot run is refused."""
@@ -66,10 +73,10 @@ def command(
     from rlplan.planner.answers.completion import load_plan
     from rlplan.planner.configs.writing.exporting import exported
 
-    _check_set(set_keys, patch)
+    _check_beside(set_keys, framework_version, patch)
     check_files({"--out": out}, inputs=[plan, *([patch] if patch else [])])
     loaded, facts = load_plan(no_script(plan))
-    given = values_of(set_keys or ())
+    beside = Beside(values_of(set_keys or ()), framework_version)
     try:
         found = exported(
             loaded,
@@ -81,7 +88,7 @@ def command(
             keeps_job=patch is not None,
         )
     except FileError:
-        kept = None if patch is None or version or defaults else _kept(patch, to, loaded, given)
+        kept = None if patch is None or version or defaults else _kept(patch, to, loaded, beside)
         if kept is None:
             raise
         found = kept
@@ -89,7 +96,7 @@ def command(
         found = (
             _reread(found, loaded, facts, out)
             if patch is None
-            else _patched(patch, found, loaded, given)
+            else _patched(patch, found, loaded, beside)
         )
     _write(out, found.text, patch)
     if as_json:
@@ -115,20 +122,30 @@ def _write(out: Path | None, text: str, script: Path | None) -> None:
         write_text(out, text)
 
 
-def _check_set(set_keys: list[str] | None, patch: Path | None) -> None:
-    """Refuse values of a script's keys where no script is named.
+class Beside(NamedTuple):
+    """Hold what was said beside a script when a plan for it was found: values of keys, and its version of the framework."""
+
+    values: Mapping[str, str]
+    version: str | None
+
+
+def _check_beside(set_keys: list[str] | None, version: str | None, patch: Path | None) -> None:
+    """Refuse what is said of a script where none is named.
 
     Raises:
         FileError: Names the first.
     """
     from rlplan.errors import FileError
 
-    if set_keys and patch is None:
+    said = [("--set", each) for each in set_keys or ()]
+    said += [] if version is None else [("--framework-version", version)]
+    if said and patch is None:
         problem, allowed = "is of a script, and none is named", "with --patch"
-        raise FileError("--set", problem, value=set_keys[0], allowed=allowed)
+        option, value = said[0]
+        raise FileError(option, problem, value=value, allowed=allowed)
 
 
-def _kept(script: Path, framework: str, plan: Plan, given: Mapping[str, str]) -> Exported | None:
+def _kept(script: Path, framework: str, plan: Plan, beside: Beside) -> Exported | None:
     """Return a script that runs a plan as it is: no export need know how to write that; None of others.
 
     Raises:
@@ -137,7 +154,7 @@ def _kept(script: Path, framework: str, plan: Plan, given: Mapping[str, str]) ->
     from rlplan.planner.configs.writing.exporting import Exported
     from rlplan.planner.configs.writing.patching import own_text, runs_already
 
-    settings = runs_already(script, framework, plan, given)
+    settings = runs_already(script, framework, plan, beside.values, version=beside.version)
     if settings is None:
         return None
     say(AS_IT_IS.format(script))
@@ -170,7 +187,7 @@ def _reread(found: Exported, plan: Plan, facts: Facts, out: Path | None) -> Expo
     return replace(found, notes=(*found.notes, note))
 
 
-def _patched(script: Path, found: Exported, plan: Plan, given: Mapping[str, str]) -> Exported:
+def _patched(script: Path, found: Exported, plan: Plan, beside: Beside) -> Exported:
     """Return an export whose text is the user's own script with the plan's keys; what has changed is said.
 
     Raises:
@@ -179,7 +196,8 @@ def _patched(script: Path, found: Exported, plan: Plan, given: Mapping[str, str]
     from rlplan.planner.configs.writing.exporting import NOT_WRITTEN
     from rlplan.planner.configs.writing.patching import patched
 
-    new = patched(script, found.framework, plan, found.decided, given, found.start)
+    given, version = beside
+    new = patched(script, found.framework, plan, found.decided, given, found.start, version=version)
     for each in new.changes:
         before = "was not said" if each.before is None else f"was {each.before}"
         said = (

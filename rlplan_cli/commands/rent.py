@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from rlplan.job import Job
     from rlplan.planner.renting.offered import Offered
     from rlplan.planner.renting.searching import RentRequest
+    from rlplan.planner.requests.pinned import Pinned
     from rlplan.rentals import RentalSheet
     from rlplan.results.renting import RentalAnswer, RentalLimits
 
@@ -184,11 +185,16 @@ def _sheets(prices: Path | None, providers: Sequence[str]) -> tuple[RentalSheet,
 
 
 class Rented(NamedTuple):
-    """Hold a job before it is resolved, and where it was read: its file, and what relative paths in it are relative to."""
+    """Hold a job before it is resolved, and where it was read: its file, and what relative paths in it are relative to.
+
+    Attributes:
+        pinned: What plans keep of a framework's script.
+    """
 
     job: Job
     file: Path
     folder: Path
+    pinned: Pinned
 
 
 def _rented(path: Path, given: GivenOptions, framework: str | None) -> Rented:
@@ -201,13 +207,14 @@ def _rented(path: Path, given: GivenOptions, framework: str | None) -> Rented:
         UserError: The file is wrong, or an option is missing or of no use.
     """
     from rlplan.planner.renting.searching import read_rented_job
+    from rlplan.planner.requests.pinned import NOTHING_PINNED
 
     script = configured(path, given, framework, says_gpu=False)
     if script is None:
-        return Rented(read_rented_job(path), path, path.parent)
+        return Rented(read_rented_job(path), path, path.parent, NOTHING_PINNED)
     for each in script.doubts():
         say(each)
-    return Rented(script.found.job, path, Path())
+    return Rented(script.found.job, path, Path(), script.pinned)
 
 
 def _request(
@@ -225,7 +232,6 @@ def _request(
     """
     from rlplan.planner.measured.length_curves import length_curve
     from rlplan.planner.renting.searching import OBJECTIVE, RentRequest
-    from rlplan.planner.requests.pinned import NOTHING_PINNED
     from rlplan.profiles.facts import load_facts
     from rlplan_cli.commands.search import requested_job
     from rlplan_cli.interface import named_modes
@@ -241,7 +247,7 @@ def _request(
         curve=None if lengths is None else length_curve(lengths),
         limits=limits,
         target=target,
-        pinned=named_modes(NOTHING_PINNED, mode),
+        pinned=named_modes(rented.pinned, mode),
         seconds=seconds,
     )
 

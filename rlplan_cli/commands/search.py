@@ -420,7 +420,7 @@ def _tell_best(
 def _print_own(found: SearchResult, asked: SearchRequest) -> None:
     """Say what a step of the script's own plan takes, beside the best one's where that is shortest, and which limits it breaks."""
     from rlplan.planner.objectives import load_objective
-    from rlplan.planner.requests.specs import broken_words
+    from rlplan.planner.requests.specs import faults
     from rlplan.simulator.simulate import simulate
     from rlplan.units import show_seconds
 
@@ -428,13 +428,11 @@ def _print_own(found: SearchResult, asked: SearchRequest) -> None:
         return
     own = simulate(asked.own, asked.facts_of(asked.own.job))
     best, seconds = found.plans[0].forecast.iteration_seconds, own.iteration_seconds
-    fits = "" if own.feasible else ", which does not fit"
     is_shortest = load_objective(asked.job.objective).limit == "iteration_seconds"
     differs = is_shortest and seconds != best
     share = f", {seconds / best - 1:+.1%} against the best" if differs else ""
-    broken = broken_words(replace(asked.own, job=asked.job), own)
-    limits = f"; it {'; it '.join(broken)}" if broken else ""
-    say(f"{asked.script} as it stands: {show_seconds(seconds)} a step{share}{fits}{limits}")
+    wrong = "".join(f"; it {each}" for each in faults(replace(asked.own, job=asked.job), own))
+    say(f"{asked.script} as it stands: {show_seconds(seconds)} a step{share}{wrong}")
 
 
 def _within(asked: SearchRequest, search: Callable[[Job], SearchResult]) -> SearchResult | None:

@@ -92,7 +92,7 @@ def command(
     if asked is not None:
         forecast = _with_run(forecast, complete, facts, asked.steps, curve)
     if not forecast.feasible:
-        forecast = _nearest_fit(forecast, complete, facts, None if script else file)
+        forecast = _nearest_fit(forecast, complete, facts, script or file)
     _write(trace, out, out_plan, complete, forecast)
     if as_json:
         echo_json(forecast)
@@ -164,18 +164,19 @@ def _curve(lengths: Path | None, run: AskedRun | None) -> Curve | None:
     return length_curve(lengths)
 
 
-def _nearest_fit(forecast: Forecast, plan: Plan, facts: Facts, file: Path | None) -> Forecast:
+def _nearest_fit(
+    forecast: Forecast, plan: Plan, facts: Facts, source: Path | Configured
+) -> Forecast:
     """Return a forecast with what would fit instead: only this loads the search.
 
     Args:
-        file: Of the plan, whose pinned parts stay; None of a script, all of which may change.
+        source: The plan's file, whose pinned parts stay, or a script, all of whose layouts may change.
     """
     from rlplan.planner.answers.explain import with_nearest_fit
     from rlplan.planner.requests.drafts import load_request
 
-    if file is None:
-        return with_nearest_fit(forecast, plan, facts)
-    return with_nearest_fit(forecast, plan, facts, load_request(file)[1])
+    pinned = load_request(source)[1] if isinstance(source, Path) else source.pinned
+    return with_nearest_fit(forecast, plan, facts, pinned)
 
 
 def _write(

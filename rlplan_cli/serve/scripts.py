@@ -91,12 +91,16 @@ def written(asked: Asked) -> Iterator[Written]:
 
 def _mean(source: Source, share: float) -> float | None:
     """Return a share of the longest response that a script allows, in whole tokens; None where it says none."""
+    longest = longest_response(settings_read(source)[0])
+    return None if longest is None else float(max(1, round(share * longest)))
+
+
+def longest_response(settings: Settings) -> int | None:
+    """Return the longest response that a script allows, in tokens, which its control changes; None where it says none."""
     from rlplan.planner.configs.importing import run_of
 
-    settings, _ = settings_read(source)
     work = run_of(settings).work
-    longest = work.max_response or work.turn_response or work.max_total
-    return None if longest is None else float(max(1, round(share * longest)))
+    return work.max_response or work.turn_response or work.max_total
 
 
 def settings_read(source: Source) -> tuple[Settings, ImportOptions]:

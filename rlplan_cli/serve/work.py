@@ -24,6 +24,7 @@ from rlplan_cli.serve.scripts import (
     changeable,
     file_name,
     import_of,
+    longest_response,
     private_folder,
     without_folders,
     written,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.planner.configs.checking import Checked
     from rlplan.planner.configs.importing import Imported
+    from rlplan.planner.requests.pinned import Pinned
     from rlplan.profiles.facts import Facts
     from rlplan.results.forecast import SearchResult
 
@@ -250,7 +252,7 @@ def _controls(found: Imported, mean_tokens: float | None) -> dict[str, float]:
         "prompts": work.prompts,
         "samples_per_prompt": work.samples_per_prompt,
         "prompt_tokens": longest(work.prompt_tokens),
-        "response_tokens": longest(work.response_tokens),
+        "response_tokens": longest_response(found.settings) or longest(work.response_tokens),
         "mean_response_tokens": mean_tokens or 0.0,
     }
 
@@ -263,7 +265,6 @@ def search(asked: SearchAsked, progress: Progress) -> Found:
     """
     from rlplan.planner.configs.searching import plans_of
     from rlplan.planner.requests.drafts import pinned_parts
-    from rlplan.planner.requests.pinned import NOTHING_PINNED
     from rlplan.planner.search import check_searched
     from rlplan.profiles.facts import load_facts
     from rlplan_cli.typed.sources import draft_of
@@ -273,8 +274,8 @@ def search(asked: SearchAsked, progress: Progress) -> Found:
         pinned = pinned_parts(draft, job, "plan")
         own = None
     else:
-        own = _plan_of_script(asked)
-        job, pinned = own.job, NOTHING_PINNED
+        own, pinned = _plan_of_script(asked)
+        job = own.job
     check_searched(job, "job", pinned.asked.modes)
     found = plans_of(
         job,
@@ -298,10 +299,14 @@ def _whole_plan(document: dict[str, Any]) -> Plan:
     return complete(draft, job, load_facts(job), "plan", misfits=True)
 
 
-def _plan_of_script(asked: Asked) -> Plan:
-    """Return the plan that a script says."""
+def _plan_of_script(asked: Asked) -> tuple[Plan, Pinned]:
+    """Return the plan that a script says, and what a search for others keeps of it."""
+    from rlplan_cli.configured import Configured, own_mode
+    from rlplan_cli.interface import named_modes
+
     with written(asked) as script:
-        return _planned(script, misfits=True)[1]
+        found, plan, _ = _planned(script, misfits=True)
+    return plan, named_modes(Configured(found).pinned, own_mode(plan))
 
 
 def _placements(found: SearchResult, own: Plan | None) -> dict[str, Any]:

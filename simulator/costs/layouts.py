@@ -228,7 +228,7 @@ def layout_seconds(table: PlacedTasks) -> Floats:
     """
     batches = 1.0 if table.any.trains else table.any.task.batches
     if table.any.trains:
-        table = PlacedTasks(table.columns, table.any.batched)
+        table = PlacedTasks(table.columns, table.any.batched, is_row=len(table) == 1)
     if table.any.device.profile is not None:
         # Measured passes are few, and each layout is looked up by itself.
         rows = (table.row(row) for row in range(len(table)))

@@ -22,6 +22,7 @@ from rlplan.results.forecast import MemoryForecast, MemoryMoment
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.generation.generating import host_cache_bytes
 from rlplan.simulator.generation.judging import judging
+from rlplan.simulator.generation.over_provisioning import begun
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     CONTEXT,
@@ -375,7 +376,7 @@ def _generation_moments(placed: PlacedPlan, generate: PlacedTask) -> dict[str, T
     room = _room(placed, generate)
     terms[weights_term(generate.task.role, generating=True)] = room.weights_bytes
     left = _cache_bytes(generate, room)
-    useful = left if share.fills else min(left, useful_kv_bytes(generate))
+    useful = left if share.fills else min(left, useful_kv_bytes(begun(generate)))
     terms[KV_CACHE] = round(max(least_kv_bytes(generate), useful))
     terms[BESIDE] = _beside_terms(generate).get(BESIDE, 0) + share.awake_bytes
     if _alone(placed, generate):

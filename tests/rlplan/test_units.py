@@ -12,7 +12,7 @@ from rlplan.units import GIB, MIB, show_bytes, show_filled, show_joules, show_se
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [
-        (0.0, "0.0 µs"),
+        (0.0, "0 s"),
         (9.999e-4, "999.9 µs"),
         (0.99997, "1.00 s"),
         (119.994, "119.99 s"),

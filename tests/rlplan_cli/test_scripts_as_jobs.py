@@ -8,6 +8,8 @@ import pytest
 
 import rlplan as package
 from rlplan.errors import FileError, MissingValuesError
+from rlplan_cli.serve.asked import GivenFile, SearchAsked
+from rlplan_cli.serve.work import search
 from tests.rlplan_cli.pages import SCRIPT
 from tests.rlplan_cli.test_mcp import answer, mistake
 
@@ -127,6 +129,56 @@ def test_ends_of_lines_of_other_systems_change_nothing(rlplan, script):
     assert theirs.json["iteration_seconds"] == ours.json["iteration_seconds"]
 
 
+OF_VERSION = ("--framework-version", "0.6")
+BUCKET = 2**30
+
+
+@pytest.fixture
+def with_buckets(script):
+    """Return a script that says how many weights are under way at a time."""
+    Path(script).write_text(
+        f"{SLOW} actor_rollout_ref.rollout.update_weights_bucket_megabytes={BUCKET // 2**20}\n"
+    )
+    return script
+
+
+def test_searches_keep_the_buckets_and_the_version_of_a_script(rlplan, with_buckets):
+    """Its version decides what a step takes, and which keys there are."""
+    asked = (with_buckets, *BESIDE, *OF_VERSION)
+    best = rlplan("search", *asked, "--json", "--out", "plan.yaml").json["plans"][0]
+    seconds = best["forecast"]["iteration_seconds"]
+    assert best["plan"]["bucket_bytes"] == BUCKET
+    into = ("--patch", with_buckets, *OF_VERSION, "--out", "new.sh")
+    assert rlplan("export", "plan.yaml", "--to", "verl", *into).code == 0
+    told = rlplan("check", "new.sh", *BESIDE, *OF_VERSION, "--json").json
+    assert told["step_seconds"] == pytest.approx(seconds, rel=1e-9)
+    newest = rlplan("check", "new.sh", *BESIDE, "--json").json
+    assert newest["step_seconds"] != told["step_seconds"]
+    refused = rlplan("export", "plan.yaml", "--to", "verl", *OF_VERSION)
+    assert refused.code == 2
+    assert "--framework-version: is of a script" in refused.err
+
+
+@pytest.mark.full
+def test_every_door_keeps_the_buckets_and_the_version_of_a_script(rlplan, with_buckets, assumes):
+    asked = {"gpu": "h100", "mean_response_tokens": 100}
+    found = rlplan("search", with_buckets, *BESIDE, *OF_VERSION, "--json").json["plans"][0]
+    seconds = found["forecast"]["iteration_seconds"]
+    tool, _ = answer("search", job=with_buckets, framework_version="0.6", **asked)
+    assert (tool["step"]["step_seconds"], tool["plan"]["bucket_bytes"]) == (seconds, BUCKET)
+    with assumes():
+        ours = package.search(with_buckets, gpu="h100", mean_response=100, version="0.6")
+    assert ours.plans[0].forecast.iteration_seconds == seconds
+    given = GivenFile(name="run.sh", text=Path(with_buckets).read_text())
+    page = search(SearchAsked(script=given, **asked), print).answer["plans"][0]
+    newest = rlplan("search", with_buckets, *BESIDE, "--json").json["plans"][0]["forecast"]
+    assert page["step"]["step_seconds"] == newest["iteration_seconds"]
+    assert page["plan"]["bucket_bytes"] == BUCKET
+    offers = ("--steps", "10", "--provider", "lambda", "--gpu", "h100", "--max-gpus", "8", "--json")
+    rented = rlplan("rent", with_buckets, "--mean-response", "100", *OF_VERSION, *offers)
+    assert {each["plan"]["bucket_bytes"] for each in rented.json["front"]} == {BUCKET}
+
+
 # --------------------------------------------------------------------------------- tools for agents
 
 
@@ -140,6 +192,14 @@ def test_the_search_tool_takes_a_script(rlplan, script):
     assert "the script as it stands: " in text
     wrong = mistake("search", job=script, **asked, values=["a.b=1"])
     assert (wrong["argument"], wrong["value"]) == ("values", "a.b")
+
+
+def test_a_script_that_breaks_a_limit_is_said_to_beside_its_seconds(script):
+    asked = {"gpu": "h100", "mean_response_tokens": 100, "limits": {"gpus": 1}}
+    found, text = answer("search", job=script, **asked)
+    (broken,) = found["as_it_stands_faults"]
+    assert broken == "breaks a limit: specs.gpus is 1, this plan has 2"
+    assert f" a step; it {broken}" in text
 
 
 def test_the_check_step_tool_takes_a_script_with_values_of_its_keys(rlplan, script):

@@ -237,6 +237,34 @@ def test_a_script_with_changes_is_what_check_says_of_it(
     assert quick["check"]["step"]["step_seconds"] == told["step_seconds"]
 
 
+TURNS = """max_steps = 20
+seq_len = 4096
+
+[deployment]
+num_train_gpus = 1
+num_infer_gpus = 1
+
+[model]
+name = "Qwen/Qwen3-0.6B"
+
+[orchestrator]
+batch_size = 32
+group_size = 4
+
+[orchestrator.train.sampling]
+max_completion_tokens = 256
+"""
+
+
+def test_the_mean_response_is_shown_of_the_length_that_it_is_a_share_of(client):
+    """A recipe whose turns are limited, and not known in number, may have longer responses of many of them."""
+    script = {"name": "rl.toml", "text": TURNS}
+    found = answer(client, "answer", {"script": script, "mean_response_share": 0.5})
+    controls = found["controls"]
+    assert (controls["response_tokens"], controls["mean_response_tokens"]) == (256, 128)
+    assert found["keys"]["response_tokens"] == "orchestrator.train.sampling.max_completion_tokens"
+
+
 def test_what_acts_on_a_step_beside_its_tasks_is_said_on_the_page_too(client):
     rollout = "actor_rollout_ref.rollout"
     apart = f" {rollout}.disaggregation.enabled=True {rollout}.disaggregation.decode_replicas=1\n"

@@ -107,6 +107,26 @@ def test_many_layouts_cost_what_each_costs_by_itself(engine, algorithm):
             assert sizes.transient_bytes[row] == memory.transient_bytes
 
 
+@pytest.mark.parametrize("engine", ["fsdp2-hf", "megatron-core"])
+def test_the_only_row_costs_what_it_does_by_itself_wherever_the_task_was_placed(engine):
+    """Of many layouts one may fit: the task was placed in the first of all."""
+    generator = random.Random(engine)
+    job = drawn_job(generator, "ppo", engine)
+    facts, site = load_facts(job), site_at(job, A100, 0, 32)
+    task = next(
+        task for task in tasks_of(load_algorithm("ppo"), job) if task.name == "actor.update"
+    )
+    model = job.architecture(task.role)
+    for _ in range(4):
+        layout = drawn_layout(generator, model, engine, trains=True)
+        alone = PlacedTask(task, layout, site, job, facts)
+        elsewhere = PlacedTask(task, replace(layout, dp=32 * layout.dp), site, job, facts)
+        table = PlacedTasks(columns_of(engine, [layout]), elsewhere)
+        (seconds,) = layout_seconds(table)
+        assert seconds == pytest.approx(task_cost(alone).total.seconds, rel=ROUNDING)
+        assert layout_memory(table).row(0) == task_memory(alone)
+
+
 @given(
     st.integers(1, 6).flatmap(
         lambda columns: st.lists(

@@ -84,8 +84,8 @@ def _pools(export: Export) -> None:
     export.put("actor_gpus_per_node", gpus)
     export.put("gpus_per_node", export.node_gpus(plan.pool(export.generate.pool)))
     export.put("colocate", not export.apart)
-    if export.apart:
-        export.put("rollout_gpus", plan.pool(export.generate.pool).gpus)
+    # Beside --colocate too: from June 2026 on slime starts engines on no more GPUs than a script says here.
+    export.put("rollout_gpus", plan.pool(export.generate.pool).gpus)
     if plan.flow.overlaps:
         export.whole_age("syncs weights after each step's updates")
 

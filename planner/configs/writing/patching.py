@@ -112,6 +112,8 @@ def patched(
     values: Mapping[str, Any],
     given: Mapping[str, str] = NOTHING_GIVEN,
     start: str = "",
+    *,
+    version: str | None = None,
 ) -> Patched:
     """Return a script whose framework runs a plan, changed in as few keys as do.
 
@@ -120,6 +122,7 @@ def patched(
         start: The command that an export of the plan is started by: another program where iterations follow each other otherwise
             than in the script.
         given: Values of keys beside the script, as `--set` says them, with which the plan was found.
+        version: Of the framework, as it was said beside the script; None takes what the script says.
 
     Raises:
         UserError: The script cannot be read as the framework's or has other models than the plan, or a change cannot be made
@@ -127,7 +130,7 @@ def patched(
     """
     text = read_text(script)
     with TemporaryDirectory() as sheets, place_of(script) as place:
-        options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
+        options = replace(_options(plan, Path(sheets)), values=FrozenDict(given), version=version)
         typed = _typed(script, framework, options, plan.job)
         _check_models(script, typed.found, plan)
         own = typed.found.settings
@@ -217,18 +220,23 @@ class _Shorter(NamedTuple):
 
 
 def runs_already(
-    script: Path, framework: str, plan: Plan, given: Mapping[str, str] = NOTHING_GIVEN
+    script: Path,
+    framework: str,
+    plan: Plan,
+    given: Mapping[str, str] = NOTHING_GIVEN,
+    *,
+    version: str | None = None,
 ) -> Settings | None:
     """Return what a script says that runs a plan as it is; None of others. A search has the script's own as a candidate, which no export may know how to write.
 
     Args:
-        given: As for `patched`.
+        given, version: As for `patched`.
 
     Raises:
         UserError: The script cannot be read as the framework's.
     """
     with TemporaryDirectory() as sheets:
-        options = replace(_options(plan, Path(sheets)), values=FrozenDict(given))
+        options = replace(_options(plan, Path(sheets)), values=FrozenDict(given), version=version)
         typed = _typed(script, framework, options, plan.job)
         left = _left(typed.found.settings, typed, plan)
         own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ from rlplan_cli.typed.sources import Beside, given_beside
 from rlplan_cli.typed.tool import Said
 
 if TYPE_CHECKING:
+    from rlplan.job import Job
     from rlplan.plan import Plan
     from rlplan.results.forecast import Candidate
 
@@ -91,6 +92,7 @@ class Answer:
         unseen: Placements that there was no time to look at: more `seconds` may find better plans.
         doubts: What makes the answer doubtful, what was assumed, and what is not understood of a script.
         as_it_stands_seconds: Of a step of the script's own plan; None where there is no script, or its plan is none.
+        as_it_stands_faults: Why that plan is no answer: it does not fit, or breaks limits.
     """
 
     placement: str
@@ -103,6 +105,7 @@ class Answer:
     unseen: tuple[str, ...]
     doubts: tuple[str, ...] = ()
     as_it_stands_seconds: float | None = None
+    as_it_stands_faults: tuple[str, ...] = ()
 
 
 def call(asked: Arguments) -> Answer:
@@ -111,9 +114,10 @@ def call(asked: Arguments) -> Answer:
     from rlplan.executor.learning.rules import check_rule_names
     from rlplan.files.decoding import is_own_file
     from rlplan.planner.requests.drafts import load_request
+    from rlplan.planner.search import check_searched
     from rlplan_cli.configured import configured, own_mode
     from rlplan_cli.data import check_data
-    from rlplan_cli.interface import search
+    from rlplan_cli.interface import Asked, named_modes, search_pinned
     from rlplan_cli.typed.tool import ARGUMENTS
 
     if asked.seconds < 0:
@@ -122,23 +126,31 @@ def call(asked: Arguments) -> Answer:
     path = Path(asked.job)
     named = None if is_own_file(path) else asked.framework
     script = configured(path, given_beside(asked), named)
-    job = load_request(path)[0] if script is None else script.job
+    job, pinned = load_request(path) if script is None else (script.job, script.pinned)
     check_rule_names(job, path)
     check_data(job, path.parent if script is None else Path())
     own = None if script is None else script.candidate(*_known(asked))[0]
-    found = search(
-        path if script is None else script.found.job,
-        profile=asked.profile,
-        site=asked.site,
-        objective=asked.objective,
-        limits=asked.limits,
-        seconds=asked.seconds,
-        mode=asked.mode or own_mode(own),
-        framework=asked.framework,
-        as_it_stands=own,
-        placements=1 + RUNNERS_UP,
+    profile, site = _known(asked)
+    mode = asked.mode or own_mode(own)
+    pinned = named_modes(pinned, mode)
+    check_searched(job, str(path), pinned.asked.modes)
+    found = search_pinned(
+        job,
+        pinned,
+        Asked(
+            profile=profile,
+            site=site,
+            objective=asked.objective,
+            limits=asked.limits,
+            seconds=asked.seconds,
+            mode=mode,
+            framework=asked.framework,
+            as_it_stands=own,
+            placements=1 + RUNNERS_UP,
+        ),
     )
     best = found.plans[0]
+    stands, wrong = (None, ()) if own is None else _stands(own, best.plan.job, asked)
     return Answer(
         placement=best.plan.placement,
         plan=plan_document(best.plan),
@@ -149,16 +161,20 @@ def call(asked: Arguments) -> Answer:
         others=tuple(map(_placed, found.plans[1 : 1 + RUNNERS_UP])),
         unseen=found.unseen,
         doubts=() if script is None else tuple(script.doubts()),
-        as_it_stands_seconds=None if own is None else _seconds(own, asked),
+        as_it_stands_seconds=stands,
+        as_it_stands_faults=wrong,
     )
 
 
-def _seconds(plan: Plan, asked: Arguments) -> float:
-    """Return what a step of a plan takes, whether it fits or not."""
+def _stands(plan: Plan, job: Job, asked: Arguments) -> tuple[float, tuple[str, ...]]:
+    """Return what a step of a script's own plan takes, and why it is no answer under the limits of the job as it was asked for."""
+    from rlplan.planner.requests.specs import faults
     from rlplan.profiles.facts import load_facts
     from rlplan.simulator.simulate import simulate
 
-    return simulate(plan, load_facts(plan.job, *_known(asked))).iteration_seconds
+    forecast = simulate(plan, load_facts(plan.job, *_known(asked)))
+    asked_for = replace(plan, job=replace(plan.job, specs=job.specs))
+    return forecast.iteration_seconds, faults(asked_for, forecast)
 
 
 def _known(asked: Arguments) -> tuple[Path | None, Path | None]:
@@ -186,11 +202,12 @@ def words(answer: Answer) -> str:
     proof = "proven best" if answer.gap <= 0 else f"at most {answer.gap:.2%} from the best"
     took = show_seconds(answer.search_seconds)
     stands = answer.as_it_stands_seconds
+    wrong = "".join(f"; it {each}" for each in answer.as_it_stands_faults)
     return lines(
         answer.doubts,
         f"best: {answer.placement}; {step_words(answer.step)}",
         memory_words(answer.step),
-        "" if stands is None else f"the script as it stands: {show_seconds(stands)} a step",
+        "" if stands is None else f"the script as it stands: {show_seconds(stands)} a step{wrong}",
         f"{proof} under the cost model; searched in {took}; best of {answer.space}",
         (
             f"next: {each.placement} on {each.gpus} GPUs: a step {show_seconds(abs(each.loses_seconds))} "

@@ -73,6 +73,17 @@ def test_engines_get_gpus_of_their_own_beside_a_trainer_whose_optimizer_is_on_th
     assert "--colocate" not in new.text
 
 
+def test_engines_that_come_to_the_trainers_gpus_are_told_to_be_on_all_of_them(tmp_path):
+    """From June 2026 on slime starts engines on no more of them than a script says."""
+    job = found_in(tmp_path / "run.sh", APART, "slime").resolved
+    plan = plan_of(found_in(tmp_path / "together.sh", TOGETHER, "slime").draft, job)
+    new = patched(tmp_path / "run.sh", "slime", plan, exported(plan, "slime").decided)
+    told = {each.key: each.after for each in new.changes}
+    assert told["colocate"] is True
+    assert f"--rollout-num-gpus {plan.pool_of('actor.update').gpus}" in " ".join(new.text.split())
+    assert not found_in(tmp_path / "run.sh", new.text, "slime").settings.doubts
+
+
 def test_a_script_whose_model_no_sheet_is_of_has_that_of_the_plan(tmp_path):
     text = TOGETHER.replace("Qwen/Qwen3-4B", "/ckpt/ours/checkpoint-1800")
     path = tmp_path / "run.sh"
