@@ -103,7 +103,7 @@ _NAMES: Final[Mapping[Amount, str]] = {
     BUDGET: "token_budget infer_token_budget packed_tokens infer_packed_tokens",
     COUNT_OR_NONE: """
         micro_batch infer_micro_batch global_micro_batch rollout_nodes rollout_gpus reward_nodes teacher_nodes
-        reference_nodes critic_nodes lora_rank redundancy infer_global_micro_batch validation_samples engines trigger
+        reference_nodes critic_nodes lora_rank redundancy validation_gpus infer_global_micro_batch validation_samples engines trigger
         rollout_gpus_per_node reward_gpus_per_node teacher_gpus_per_node
         reference_gpus_per_node critic_gpus_per_node first_stage_layers last_stage_layers expert_ranks
         megatron_expert_ranks teacher_expert_ranks speculation_tokens speculation_steps speculation_checked
