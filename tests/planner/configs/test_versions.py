@@ -588,3 +588,34 @@ def test_a_section_that_checkouts_call_otherwise_since_is_read_and_written_by_th
 def _written(path, text):
     path.write_text(text)
     return str(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "framework"),
+    [
+        ("", "", "slime-0.2"),
+        ("", "can_reuse_log_probs_in_loss = True", "slime"),
+        # Keys that are gone by then are of the version that the checkout says.
+        ("--train-backend fsdp", "can_reuse_log_probs_in_loss = True", "slime-fsdp"),
+    ],
+)
+def test_a_checkout_of_slime_between_releases_is_of_the_version_whose_code_it_has(
+    more, text, framework, tmp_path
+):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "setup.py").write_text(
+        'from setuptools import setup\nsetup(name="slime", version="0.2.4")\n'
+    )
+    own = tmp_path / "slime" / "backends" / "megatron_utils" / "actor.py"
+    own.parent.mkdir(parents=True)
+    own.write_text(f"{text}\n")
+    script = tmp_path / "scripts" / "run.sh"
+    script.parent.mkdir()
+    script.write_text(
+        "python3 train.py --hf-checkpoint Qwen/Qwen3-4B --rollout-batch-size 32 --n-samples-per-prompt 8 --colocate "
+        f"--rollout-max-response-len 4096 --global-batch-size 256 --rollout-num-gpus-per-engine 1 {more}\n"
+    )
+    found = imported("slime", [str(script)], OPTIONS)
+    assert found.job.framework == framework
+    assert any("0.2.4" in note for note in found.notes)
+    assert ("actor.compute_log_prob" in found.draft.tasks) == (framework != "slime")
