@@ -619,3 +619,23 @@ def test_a_checkout_of_slime_between_releases_is_of_the_version_whose_code_it_ha
     assert found.job.framework == framework
     assert any("0.2.4" in note for note in found.notes)
     assert ("actor.compute_log_prob" in found.draft.tasks) == (framework != "slime")
+
+
+def test_an_adapters_path_without_a_rank_is_asked_for_or_trains_nothing_by_version():
+    words = [
+        *BASE.split(),
+        f"{MODEL}.lora_adapter_path=/models/adapter",
+        "actor_rollout_ref.actor.use_kl_loss=True",
+    ]
+    command = ["-m", "verl.trainer.main_ppo", *words]
+    with pytest.raises(FileError, match="lora_rank: is missing beside") as missing:
+        imported("verl", command, replace(OPTIONS, version="0.7.1"))
+    assert "lora_rank=64" in str(missing.value)
+    told = imported("verl", [*command, f"{MODEL}.lora_rank=64"], replace(OPTIONS, version="0.7.1"))
+    assert told.job.adapters is not None
+    assert "reference" not in told.job.models
+    later = imported("verl", command, replace(OPTIONS, version="0.9.1"))
+    assert later.job.adapters is None
+    assert "every weight learns" in later.keys.changes_work[f"{MODEL}.lora_adapter_path"]
+    without = [*command[:-2], f"{MODEL}.lora_adapter_path=null", command[-1]]
+    assert not imported("verl", without, replace(OPTIONS, version="0.9.1")).keys.changes_work
