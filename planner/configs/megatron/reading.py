@@ -83,6 +83,7 @@ BATCH_NOTE: Final = (
     "global-batch-size nor num-steps-per-rollout is given"
 )
 WRITTEN_NOTE: Final = "the model is taken as the flags write it out: {}"
+CUT_NOTE: Final = "the model is the first {} layers of {}, as its flags say"
 UNKNOWN_NOTE: Final = "no sheet is of {}"
 OTHER_NOTE: Final = "the sheet of {} has other sizes"
 
@@ -599,7 +600,9 @@ def _loss(settings: Settings) -> Hyperparameters:
 
 
 def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -> Iterator[str]:
-    if written.own is not None:
+    if written.own is not None and written.cut:
+        yield CUT_NOTE.format(written.own.num_layers, written.sheet)
+    elif written.own is not None:
         why = (
             UNKNOWN_NOTE.format(named)
             if written.sheet is None
