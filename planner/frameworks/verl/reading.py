@@ -124,7 +124,7 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, trainer, role) for role in models if role not in SERVED},
         loss=_loss(settings),
         teacher=teaching.teacher_of(settings),
-        old_log_prob="engine" if settings.on("bypass") else None,
+        old_log_prob="engine" if _bypasses(settings) else None,
         weight_sync=_weight_sync(settings, trainer),
         precision=_precision(settings, trainer),
         rollout_precision=_rollout_precision(settings),
@@ -671,6 +671,11 @@ def _loss(settings: Settings) -> Hyperparameters:
         raise settings.refused("teacher_weight", "is no weight of a teacher", allowed)
     # What a teacher alone says has no other weight to be weighed against.
     return found if alone else replace(found, teacher_coefficient=coefficient)
+
+
+def _bypasses(settings: Settings) -> bool:
+    """Tell whether the engine's log-probabilities are the old ones, without a pass of the trainer."""
+    return settings.on("bypass") and not settings.on("passes_anyway")
 
 
 def _precision(settings: Settings, trainer: str) -> Precision | None:

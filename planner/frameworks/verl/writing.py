@@ -342,6 +342,8 @@ def _losses(export: Export) -> None:
     if export.plan.job.old_log_prob == "engine":
         export.put("bypass", True)
         export.put("calculates_log_probs", True)
+    elif export.apart:
+        export.put("bypass", False)  # which asynchronous trainers' own files turn on
 
 
 def _sampling(export: Export) -> None:

@@ -639,3 +639,30 @@ def test_an_adapters_path_without_a_rank_is_asked_for_or_trains_nothing_by_versi
     assert "every weight learns" in later.keys.changes_work[f"{MODEL}.lora_adapter_path"]
     without = [*command[:-2], f"{MODEL}.lora_adapter_path=null", command[-1]]
     assert not imported("verl", without, replace(OPTIONS, version="0.9.1")).keys.changes_work
+
+
+@pytest.mark.parametrize(
+    ("start", "more", "passes"),
+    [
+        ("verl.experimental.fully_async_policy.fully_async_main", "", False),
+        ("verl.experimental.fully_async_policy.fully_async_main", "algorithm.rollout_correction.bypass_mode=False", True),
+        ("verl.experimental.one_step_off_policy.main_ppo", "", False),
+        ("recipe.fully_async_policy.fully_async_main", "", False),
+        ("recipe.fully_async_policy.fully_async_main", "async_training.compute_prox_log_prob=True", True),
+        ("recipe.one_step_off_policy.main_ppo", "", True),
+    ],
+)  # fmt: skip
+def test_asynchronous_trainers_take_the_engines_log_probabilities_as_their_own_files_say(
+    start, more, passes
+):
+    """By fully_async_policy/config and one_step_off_policy/config of verl 0.6.1 to 0.9, which users' scripts only name."""
+    words = [
+        "-m",
+        start,
+        *BASE.split(),
+        "rollout.nnodes=1",
+        "rollout.n_gpus_per_node=8",
+        *more.split(),
+    ]
+    found = imported("verl", words, replace(OPTIONS, version="0.7.1"))
+    assert ("actor.compute_log_prob" in found.draft.tasks) == passes
