@@ -12,7 +12,7 @@ from rlplan.profiles.catalog import load_model
 OPTIONS = ImportOptions(gpu="mi300x", mean_response=90, environment={})
 FLAGS = """miles/train.py --spec miles_plugins.models.glm5.glm5 get_glm5_spec --num-layers {layers} --hidden-size 6144
     --num-attention-heads 64 --vocab-size 154880 --untie-embeddings-and-output-weights --num-experts 256 --moe-router-topk 8
-    --moe-ffn-hidden-size 2048 --ffn-hidden-size 12288 --hf-checkpoint /root/models/{name} --colocate --rollout-batch-size 8
+    --moe-ffn-hidden-size 2048 --ffn-hidden-size 12288 --hf-checkpoint /models/{name} --colocate --rollout-batch-size 8
     --n-samples-per-prompt 8 --rollout-max-response-len 100 --global-batch-size 64 --actor-num-gpus-per-node 4
     --tensor-model-parallel-size 4 --sequence-parallel --expert-model-parallel-size 4 --expert-tensor-parallel-size 1 --num-rollout 10 --rollout-num-gpus-per-engine 4 --attention-dropout 0
     --hidden-dropout 0"""
