@@ -107,9 +107,9 @@ def _iterations(run: _RunSettings) -> int | None:
 
 
 def _evaluation(run: _RunSettings) -> Evaluation | None:
-    """Return the validation; None where there is none, or only one that nobody asked for before the first step."""
+    """Return the validation that training waits for; None where there is none, or only one that nobody asked for before the first step."""
     every = run.every("validation_every")
-    if run.is_off("validation_on"):
+    if run.is_off("validation_on") or run.count("validation_gpus"):
         return None
     first = run.is_on("validation_first") and not run.is_on("validation_skips_first")
     if every is None and not (first and run.settings.is_given("validation_first")):
@@ -140,6 +140,12 @@ def _checkpoints(run: _RunSettings) -> Checkpoints | None:
 
 
 def _notes(run: _RunSettings, evaluation: Evaluation | None) -> Iterator[str]:
+    own = run.count("validation_gpus")
+    if own:
+        yield (
+            f"validation has engines on GPUs of their own ({own}), which no pool of the plan has: training does not wait for it, and the "
+            "copies of the weights that they read are not counted"
+        )
     for key in dict.fromkeys(run.lost):
         yield f"{key} cannot be evaluated: what it says of validation and checkpoints is left out"
     if evaluation is not None and evaluation.prompts is None:

@@ -32,6 +32,9 @@ def missing_values(
     are = "starts" if len(scripts) == 1 else "start"
     named = f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
     hint = f"; or read {named} in its place, which {are} it" if scripts else ""
+    lost = settings.lost
+    if lost is not None and any(each.key for each in missing):
+        hint += f"; {len(lost.words)} words below the end of the command of line {lost.line}, at line {lost.ends}, are no part of it"
     if len(missing) == 1:
         return missing[0].with_hint(hint) if hint else missing[0]
     return MissingValuesError(missing, hint)

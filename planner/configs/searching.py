@@ -611,7 +611,7 @@ class SetupSearch(NamedTuple):
         """Tell whether the framework's keys can say a plan."""
         with suppress(UserError):
             version = self.way.pinned.framework_version
-            exported(plan, self.target, keeps_job=self.keeps_job, runs_on=version)
+            exported(plan, self.target, into="" if self.keeps_job else None, runs_on=version)
             return True
         return False
 
@@ -745,7 +745,7 @@ def _merged(
     problem: UserError | None = None
     for each in sorted((each for result in found for each in result.plans), key=value):
         try:
-            exported(each.plan, sheet.name, keeps_job=keeps_job, runs_on=version)
+            exported(each.plan, sheet.name, into="" if keeps_job else None, runs_on=version)
         except UserError as error:
             problem = problem or error
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -85,7 +86,7 @@ def command(
             facts=facts,
             version=version,
             defaults=defaults,
-            keeps_job=patch is not None,
+            into=None if patch is None else _start_of(patch, to, given),
         )
     except FileError:
         kept = None if patch is None or version or defaults else _kept(patch, to, loaded, beside)
@@ -109,6 +110,19 @@ def command(
         if default is None:
             say(f"to be set: {name}")
     say_written(out)
+
+
+def _start_of(script: Path, framework: str, given: Mapping[str, str]) -> str:
+    """Return what a script starts; nothing of one that cannot be read, which is told where it is changed."""
+    from rlplan.errors import UserError
+    from rlplan.files.frozen import FrozenDict
+    from rlplan.planner.configs.importing import ImportOptions, settings_of
+    from rlplan_cli.config_options import EXAMPLE_GPU
+
+    options = ImportOptions(gpu=EXAMPLE_GPU, values=FrozenDict(given))
+    with suppress(UserError):
+        return settings_of(framework, [str(script)], options).start
+    return ""
 
 
 def _write(out: Path | None, text: str, script: Path | None) -> None:

@@ -396,7 +396,7 @@ def _differing(asked: ExportAsked) -> tuple[str, ...]:
     from rlplan.planner.configs.writing.exporting import exported
     from rlplan.planner.configs.writing.patching import differing
 
-    values = exported(_whole_plan(asked.plan), asked.to, keeps_job=True).decided
+    values = exported(_whole_plan(asked.plan), asked.to, into="").decided
     with written(asked) as script:
         framework, words, options = import_of(script.source)
         if framework != asked.to:

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -44,6 +45,7 @@ _MODEL_FILE: Final = re.compile(r"models/([\w.\-]+?)\.sh\b")
 # Families, by their sheets' traits, whose layers such flags describe.
 DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY = "qwen3", "qwen3_moe", "deepseek_v3"
 DENSE, EXPERTS = "dense", "experts"
+LAYERS: Final = "num_layers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +70,14 @@ class WrittenModel:
         whole: Whether the name is that of the sheet, not one that it stands in.
         flags: What the flags write out; None where they do not, or its layers are of a specification of their own.
         differences: In what both differ.
+        cut: Whether `flags` is the sheet's model with its first layers alone.
     """
 
     sheet: str | None
     whole: bool
     flags: ModelArchitecture | None
     differences: tuple[Difference, ...] = ()
+    cut: bool = False
 
     @property
     def own(self) -> ModelArchitecture | None:
@@ -95,7 +99,25 @@ def written_model(settings: Settings) -> WrittenModel:
     known = load_model(sheet) if sheet in model_names() else None
     whole = named is not None and sheet == canonical_name("models", Path(named).name)
     found = tuple(differences(settings, known)) if known is not None and sheet else ()
+    if flags is None and known is not None and not whole and [*map(_setting, found)] == [LAYERS]:
+        layers = settings.whole(LAYERS)
+        if 0 < layers < known.num_layers:  # tried with few of its layers, as GLM-5.2_5layer
+            cut = first_layers(known, layers)
+            return WrittenModel(sheet=sheet, whole=whole, flags=cut, differences=found, cut=True)
     return WrittenModel(sheet=sheet, whole=whole, flags=flags, differences=found)
+
+
+def _setting(difference: Difference) -> str:
+    return difference.setting
+
+
+def first_layers(model: ModelArchitecture, layers: int) -> ModelArchitecture:
+    """Return a model with its first layers alone, of which there are at least so many."""
+    if model.layer_runs is None:
+        return replace(model, num_layers=min(layers, model.num_layers))
+    names = [kind for run in model.layer_runs for kind in run.kinds * run.count][:layers]
+    runs = tuple(LayerRun(count=len([*alike]), kinds=(name,)) for name, alike in groupby(names))
+    return replace(model, num_layers=len(names), layer_runs=runs)
 
 
 def take_model_of_file(settings: Settings) -> None:
@@ -274,7 +296,7 @@ def differences(settings: Settings, sheet: ModelArchitecture) -> Iterator[Differ
     models = layer_kinds(sheet).models
     dense = {each.ffn_size for each in models if each.feed_forward_part == "dense-mlp"}
     expected: dict[str, object] = {
-        "num_layers": sheet.num_layers,
+        LAYERS: sheet.num_layers,
         "hidden_size": sheet.hidden_size,
         "num_heads": sheet.num_heads,
         "vocab_size": sheet.vocab_size,

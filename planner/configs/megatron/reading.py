@@ -56,14 +56,19 @@ OWN_LINEAR: Final = frozenset({"get_qwen3_5_spec", "get_qwen3_next_spec"})
 BRIDGE: Final = "bridge"
 MEGATRON: Final = "megatron"
 ASYNC: Final = "train_async.py"
-# Sequences that slime's client has under way at an engine at most (sglang_server_concurrency).
-CONCURRENCY: Final = 512
 GPUS_OF_A_NODE: Final = 8
 CRITIC_POOL: Final = "critic"
 DAPO, GRPO, PPO = "dapo", "grpo", "ppo"
 # What slime's own rollouts are called: the usual one, and the same with each response streamed.
 USUAL_ROLLOUTS: Final = ("sglang_rollout.generate_rollout", "sglang_streaming_rollout")
 FULLY_ASYNC: Final = "fully_async"
+# Groups that have ended and wait in the queue of examples/fully_async (output_queue, maxsize).
+WAITING_GROUPS: Final = 1000
+# Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
+MOST_AHEAD: Final = 8
+AHEAD_NOTE: Final = (
+    f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
+)
 # Ends the names of filters that drop groups only where enough others are under way (filter_hub/dynamic_sampling_filters.py).
 WITHOUT_MORE: Final = "with_fallback"
 NO_FILTER: Final = "has no effect on a rollout that never stops, which calls no filter and begins prompts one by one"
@@ -78,6 +83,7 @@ BATCH_NOTE: Final = (
     "global-batch-size nor num-steps-per-rollout is given"
 )
 WRITTEN_NOTE: Final = "the model is taken as the flags write it out: {}"
+CUT_NOTE: Final = "the model is the first {} layers of {}, as its flags say"
 UNKNOWN_NOTE: Final = "no sheet is of {}"
 OTHER_NOTE: Final = "the sheet of {} has other sizes"
 
@@ -230,11 +236,13 @@ def critic_gpus_of(settings: Settings) -> int:
 
 
 def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
-    """Return GPUs of a node, and nodes: pools of few GPUs stand together in one."""
+    """Return GPUs of a node, and nodes: pools of few GPUs stand together in one, engines for validation alone beside them."""
     per_node, nodes = gpus_of_a_node(settings), settings.whole("actor_nodes")
-    if not rollout:
+    own = "validation_gpus" in settings.sheet.settings
+    beside = rollout + (settings.whole("validation_gpus") if own else 0)
+    if not beside:
         return per_node, nodes
-    return nodes_of(train + rollout, settings.optional_whole("gpus_per_node") or per_node)
+    return nodes_of(train + beside, settings.optional_whole("gpus_per_node") or per_node)
 
 
 def _is_served(settings: Settings, role: Role) -> bool:
@@ -293,10 +301,13 @@ def _roles(settings: Settings) -> dict[Role, str]:
 
 
 def never_stops(settings: Settings) -> bool:
-    """Tell whether samples are generated without an end beside training: by slime's rollout for that, or miles' switch."""
-    if "fully_async" in settings.sheet.settings:
-        return is_async(settings) and settings.on("fully_async")
-    return is_async(settings) and FULLY_ASYNC in str(settings.value("rollout_function"))
+    """Tell whether samples are generated without an end beside training: by a rollout for that, or by miles' switch.
+
+    The switch only stands for such a rollout (miles/utils/arguments.py, resolve_rollout_function_paths).
+    """
+    switched = "fully_async" in settings.sheet.settings and settings.on("fully_async")
+    named = FULLY_ASYNC in str(settings.value("rollout_function"))
+    return is_async(settings) and (switched or named)
 
 
 def filters(settings: Settings) -> bool:
@@ -499,11 +510,9 @@ def _generation(settings: Settings, pool: RunPool, under_way: int | None) -> Tas
         else:
             settings.leave_out("dp_attention", "attention that groups of ranks share by requests")
     width = max(1, gpus // pp // ep)
-    dp = engines * (gpus // pp // tp)
-    most = (
-        settings.optional_whole("rollout_running") or CONCURRENCY,
-        settings.whole("concurrency"),
-    )
+    sharing = gpus // pp // tp
+    dp = engines * sharing
+    most = _running(settings, sharing)
     return TaskPlan(
         pool=pool.name,
         engine=ENGINE,
@@ -512,9 +521,23 @@ def _generation(settings: Settings, pool: RunPool, under_way: int | None) -> Tas
         dp=dp,
         ep=ep,
         expert_tp=width if ep > 1 else None,
-        max_running=min(most if under_way is None else (*most, math.ceil(under_way / dp))),
+        max_running=most if under_way is None else min(most, math.ceil(under_way / dp)),
         memory_fraction=settings.number("rollout_memory"),
     )
+
+
+def _running(settings: Settings, sharing: int) -> int:
+    """Return how many sequences a group of an engine's ranks decodes at a time at most.
+
+    Both limits are of a whole engine: its client has so many requests under way at each (rollout/sglang_rollout.py: the
+    semaphore is sglang_server_concurrency x engines), and groups that share its attention out by requests have as large a
+    part of max_running_requests each (sglang/srt, tp_worker.py and model_runner.py: // dp_size).
+
+    Args:
+        sharing: Groups of an engine.
+    """
+    limits = (settings.optional_whole("rollout_running"), settings.whole("concurrency"))
+    return max(1, min(math.ceil(each / sharing) for each in limits if each is not None))
 
 
 def _expert_model(settings: Settings) -> bool:
@@ -577,7 +600,9 @@ def _loss(settings: Settings) -> Hyperparameters:
 
 
 def _notes(settings: Settings, named: str, written: WrittenModel, copies: int) -> Iterator[str]:
-    if written.own is not None:
+    if written.own is not None and written.cut:
+        yield CUT_NOTE.format(written.own.num_layers, written.sheet)
+    elif written.own is not None:
         why = (
             UNKNOWN_NOTE.format(named)
             if written.sheet is None
@@ -611,6 +636,23 @@ def one_off(settings: Settings) -> Mapping[str, Any] | None:
     if settings.whole("sync_interval") > 1:
         settings.leave_out("sync_interval", "weights that are synced less often than learnt")
     return {"mode": BATCH_AHEAD_MODE, "staleness": 1.0}
+
+
+def batch_of(settings: Settings) -> int:
+    """Return the samples that a step learns from."""
+    return max(1, settings.whole("prompts") * settings.whole("samples"))
+
+
+def steps_ahead(settings: Settings, held: int) -> float:
+    """Return how many steps ahead samples are begun, at most `MOST_AHEAD`, where so many are held; where it is more, it is noted.
+
+    Args:
+        held: Samples that run, and that wait behind them.
+    """
+    ahead = 1 + held / batch_of(settings)
+    if ahead > MOST_AHEAD:
+        settings.notes = tuple(dict.fromkeys((*settings.notes, AHEAD_NOTE)))
+    return min(ahead, MOST_AHEAD)
 
 
 def endless(staleness: float, in_flight: str) -> Mapping[str, Any]:

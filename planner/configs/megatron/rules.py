@@ -284,7 +284,7 @@ def flags_are_the_checkpoint_s(settings: Settings) -> Iterator[Broken]:
     A name in which a sheet's only stands may be of another model.
     """
     written = written_model(settings)
-    if written.sheet is None or not is_megatron(settings):
+    if written.sheet is None or written.cut or not is_megatron(settings):
         return
     for each in written.differences:
         name = each.setting

@@ -237,15 +237,15 @@ def _recompute(export: Export, trained: TaskPlan) -> None:
 def _generation(export: Export) -> None:
     layout, job = export.generate, export.plan.job
     export.engine_word({"sglang": ENGINE})
-    groups = max(1, layout.ep // layout.tp)
+    groups = _groups(layout)
     export.put("rollout_tp", engine_gpus(layout))
     export.put("engine_pp", layout.pp)
     export.put("engine_ep", layout.ep)
     export.put("engine_dp", groups)
     export.put("dp_attention", groups > 1)
     export.put("rollout_memory", layout.memory_fraction)
-    export.put("rollout_running", layout.max_running)
-    export.put("concurrency", layout.max_running)
+    export.put("rollout_running", engine_running(layout))
+    export.put("concurrency", engine_running(layout))
     if job.engines.graph_sequences is not None:
         captures = job.engines.graph_sequences > 0
         export.put("graph_most", job.engines.graph_sequences if captures else None)
@@ -256,7 +256,16 @@ def _generation(export: Export) -> None:
 
 def engine_gpus(layout: TaskPlan) -> int:
     """Return the GPUs of an engine, whose experts may lie over several groups that share attention out by requests."""
-    return layout.tp * layout.pp * max(1, layout.ep // layout.tp)
+    return layout.tp * layout.pp * _groups(layout)
+
+
+def engine_running(layout: TaskPlan) -> int:
+    """Return how many sequences an engine decodes at a time at most, in all groups that share its requests."""
+    return layout.max_running * _groups(layout)
+
+
+def _groups(layout: TaskPlan) -> int:
+    return max(1, layout.ep // layout.tp)
 
 
 def _losses(export: Export) -> None:

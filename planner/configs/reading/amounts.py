@@ -39,8 +39,6 @@ class Amount:
         Args:
             least: The smallest in one framework, in place of the name's own.
         """
-        if isinstance(value, list | tuple):
-            return next(filter(None, (self.fault(each, least) for each in value)), None)
         if value is None or (isinstance(value, str) and value.strip().lower() in LEFT_OPEN):
             return None
         first, above = (self.least, self.above) if least is None else (least, False)
@@ -78,6 +76,8 @@ INTERVAL: Final = Amount(least=-math.inf, most=math.inf, kind="interval")
 ALL_STEPS: Final = Amount(least=-1, most=math.inf, kind="number of steps")
 # What -1 leaves to the framework, or to the model.
 LIMIT: Final = Amount(least=-1, kind="number")
+# Ranks of a group, where any number below 0 is all of them (verl, workers/engine/fsdp/utils.py, create_device_mesh).
+GROUP: Final = Amount(least=-math.inf, kind="number", whole=True)
 SHARE: Final = Amount(least=0, most=1, above=True, kind="share")
 TEMPERATURE: Final = Amount(least=0, kind="temperature")
 SIZE: Final = Amount(least=0, most=math.inf, kind="size")
@@ -103,14 +103,15 @@ _NAMES: Final[Mapping[Amount, str]] = {
     BUDGET: "token_budget infer_token_budget packed_tokens infer_packed_tokens",
     COUNT_OR_NONE: """
         micro_batch infer_micro_batch global_micro_batch rollout_nodes rollout_gpus reward_nodes teacher_nodes
-        reference_nodes critic_nodes lora_rank redundancy infer_global_micro_batch validation_samples engines trigger
+        reference_nodes critic_nodes lora_rank redundancy validation_gpus infer_global_micro_batch validation_samples engines trigger
         rollout_gpus_per_node reward_gpus_per_node teacher_gpus_per_node
         reference_gpus_per_node critic_gpus_per_node first_stage_layers last_stage_layers expert_ranks
         megatron_expert_ranks teacher_expert_ranks speculation_tokens speculation_steps speculation_checked
     """,
     ALL_STEPS: "steps updates_of_training",
     INTERVAL: "validation_every checkpoint_every",
-    LIMIT: "validation_prompts positions max_model_len server_model_len turns shard_ranks shard_degree replicas",
+    LIMIT: "validation_prompts positions max_model_len server_model_len turns shard_degree replicas",
+    GROUP: "shard_ranks",
     SHARE: """
         memory_fraction vllm_memory sglang_memory megatron_memory trtllm_memory server_memory teacher_memory rollout_memory
     """,

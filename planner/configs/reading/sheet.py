@@ -260,6 +260,8 @@ class ConfigSheet:
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
         engines: Sheets of generation engines in this version, by those that are in their place today.
         version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
+        version_marks: Files of a checkout, and a text in each that only checkouts of that version or behind it have, whatever
+            number they say, by version.
         package: Name under which its own setup.py or pyproject.toml gives its version beside it; empty where that is none.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         engine_switches: Engine sheets in the place of others where a script sets an environment variable so, by `NAME=value`.
@@ -322,6 +324,7 @@ class ConfigSheet:
     images: tuple[str, ...] = ()
     engines: FrozenDict[str, str] = FrozenDict()
     version_files: tuple[str, ...] = ()
+    version_marks: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     package: str = ""
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     engine_switches: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()

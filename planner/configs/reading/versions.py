@@ -185,9 +185,10 @@ def _find_version(settings: Settings, script: Path) -> None:
             )
             break
         if known is not None:
-            older = _before(settings, known) if DEVELOPED.search(hint.version) else None
-            settings.sheet = sheet.of(known if older is None else older[0])
-            since = "" if older is None else f", {older[1]}"
+            other = _before(settings, known) if DEVELOPED.search(hint.version) else None
+            other = other or _behind(settings, known, script)
+            settings.sheet = sheet.of(known if other is None else other[0])
+            since = "" if other is None else f", {other[1]}"
             settings.version_reason = f'by "{hint.words}" ({hint.where}){since}'
             break
     else:
@@ -208,6 +209,28 @@ def _before(settings: Settings, known: str) -> tuple[str, str] | None:
         key = next(_keys_of(settings, each), None) if each.lacks and earlier else None
         if key is not None and each.until is not None:
             return each.until, _reason(settings, key, each)
+    return None
+
+
+def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | None:
+    """Return the later version whose code a checkout has already that still says the earlier number, and why; None for what it says.
+
+    It is of the earlier one where a configuration has keys that the later one has no more.
+    """
+    sheet = settings.sheet
+    order = sheet.versions.index
+    later = (each for each in reversed(sheet.versions) if order(each) > order(known))
+    for version in later:
+        then = replace(sheet, version=version)
+        if any(
+            _is_absent(then, each.older or key, each.value) for key, each in settings.flat.items()
+        ):
+            continue
+        for folder in _folders(script):
+            for name, text in sheet.version_marks.get(version, FrozenDict()).items():
+                file = folder / name
+                if file.is_file() and text in script_text(file):
+                    return version, f"with {text} as from {version} on ({file})"
     return None
 
 

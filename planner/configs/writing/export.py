@@ -76,6 +76,7 @@ class Export:
         notes: What whoever starts it should know.
         model_file: A file of the framework's own that sets the model's flags; None where they are among the values.
         keeps_job: Whether the values go into a script that says of the job what no key here does.
+        started: What that script starts; empty where there is none.
     """
 
     plan: Plan
@@ -83,6 +84,7 @@ class Export:
     file: str
     trainer: str = ""
     keeps_job: bool = False
+    started: str = ""
     values: dict[str, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     model_file: Variable | None = None

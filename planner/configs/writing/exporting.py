@@ -111,15 +111,15 @@ def exported(
     version: str | None = None,
     runs_on: str | None = None,
     defaults: str | None = None,
-    keeps_job: bool = False,
+    into: str | None = None,
 ) -> Exported:
     """Return a plan as a framework's launch script or file.
 
     Args:
         facts: Of its devices, for what to know of their memory.
-        keeps_job: Whether the values go into a script of the framework, which says of the job what no export can (layers of the
-            framework's own, a loss of an older version): that is left to the script. What is written is read again
-            (`patching`).
+        into: What a script of the framework starts that the values go into, empty where that is not known: it stays where it runs the
+            plan, and says of the job what no export can (layers of the framework's own, a loss of an older version). What is
+            written is read again (`patching`). None where there is no such script.
         version: Of the framework; None takes the one whose keys are known.
         runs_on: An earlier version that is to run the plan too, whose keys may lack what the plan needs.
         defaults: The file that an exported file is to inherit from.
@@ -140,7 +140,9 @@ def exported(
     if defaults is not None and not inherits:
         problem = f"is for files, and {sheet.title} gets a script"
         raise FileError("--defaults", problem, value=defaults)
-    export = Export(plan=plan, sheet=sheet, file=file, keeps_job=keeps_job)
+    export = Export(
+        plan=plan, sheet=sheet, file=file, keeps_job=into is not None, started=into or ""
+    )
     start = module.write(export)
     _check(export, start)
     if runs_on is not None:

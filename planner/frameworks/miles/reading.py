@@ -8,12 +8,15 @@ from rlplan.job import USUAL_WEIGHT_SYNC, WeightSync
 from rlplan.models import Adapter
 from rlplan.planner.configs.megatron import teaching
 from rlplan.planner.configs.megatron.reading import (
+    WAITING_GROUPS,
     Ways,
+    batch_of,
     critic_gpus_of,
     endless,
     never_stops,
     one_off,
     run_by,
+    steps_ahead,
 )
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
@@ -21,6 +24,8 @@ from rlplan.planner.configs.sizes import adapter_of
 
 P2P: Final = "miles-p2p"
 BROADCAST: Final = "broadcast"
+# The rollout that --fully-async stands for.
+OWN_ENDLESS: Final = "FullyAsyncRolloutFn"
 # Flags that say where a critic is: its own GPUs until miles@dec268f70 (30 July 2026), and nothing since.
 OF_CRITICS: Final = ("critic_nodes", "critic_gpus_per_node")
 CRITIC_APART: Final = (
@@ -74,11 +79,15 @@ def _weight_sync(settings: Settings) -> WeightSync:
 def _mode(settings: Settings) -> Mapping[str, Any] | None:
     """Return the mode: a batch ahead, or without an end with --fully-async (rollout/fully_async_rollout.py).
 
-    So many samples are under way as a step learns from, or as a flag says; behind them wait those of a buffer.
+    So many samples are under way as a step learns from, or as a flag says; behind them wait those of a buffer. The example
+    before it (examples/fully_async, of before August 2026) has slime's queue, which new weights do not pass by.
     """
     if not never_stops(settings):
         return one_off(settings)
-    staleness = _under_way(settings) / _batch(settings) + settings.number("async_buffer")
+    if not (settings.on("fully_async") or OWN_ENDLESS in str(settings.value("rollout_function"))):
+        held = batch_of(settings) + WAITING_GROUPS * settings.whole("samples")
+        return endless(steps_ahead(settings, held), "recompute")
+    staleness = _under_way(settings) / batch_of(settings) + settings.number("async_buffer")
     most = settings.optional_whole("max_staleness")
     kept = settings.word("pauses")
     return endless(staleness if most is None else min(staleness, max(1, most)), kept)
@@ -86,8 +95,4 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
 
 def _under_way(settings: Settings) -> int:
     """Return the samples that a rollout without an end keeps under way (rollout/fully_async_rollout.py, _max_in_flight_groups)."""
-    return settings.optional_whole("async_samples") or _batch(settings)
-
-
-def _batch(settings: Settings) -> int:
-    return max(1, settings.whole("prompts") * settings.whole("samples"))
+    return settings.optional_whole("async_samples") or batch_of(settings)

@@ -4,13 +4,16 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from rlplan.planner.configs.megatron.reading import (
+    WAITING_GROUPS,
     Ways,
+    batch_of,
     critic_gpus_of,
     endless,
     gpus_of,
     never_stops,
     one_off,
     run_by,
+    steps_ahead,
 )
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
@@ -24,10 +27,6 @@ FSDP: Final = "fsdp"
 USUAL_SYNC: Final[Mapping[str, object]] = {"sync_mode": "full", "sync_transport": "nccl"}
 # The module of its fully asynchronous rollout since 18 May 2026 (f0bce74ae); before, examples/fully_async had one of its own.
 OWN_ENDLESS: Final = ".rollout.fully_async_rollout"
-# Groups that have ended and wait in that example's queue (output_queue, maxsize).
-WAITING_GROUPS: Final = 1000
-# Steps by which samples are taken to be ahead at most: a run whose steps are so small is a trial.
-MOST_AHEAD: Final = 8
 # ray/placement_group.py of v0.2.4: critic-num-nodes x critic-num-gpus-per-node, as many as the actor's where nothing says it.
 CRITIC_APART: Final = (
     "a critic on GPUs of its own beside the actor's, as slime up to 0.2 places it, on which colocated engines stand too: "
@@ -38,9 +37,6 @@ CRITIC_GUESS: Final = (
     "put it on the actor's"
 )
 ADAPTER_NOTE: Final = "{} is of a copy of slime, which trains no adapters itself: they are taken to be merged for generation"
-AHEAD_NOTE: Final = (
-    f"samples of at most {MOST_AHEAD} steps are taken to be under way, and more may be"
-)
 
 
 def run_of(settings: Settings) -> Run:
@@ -74,7 +70,7 @@ def run_of(settings: Settings) -> Run:
         critic_gpus=critic_gpus_of(settings) if critic and not settings.on("colocate") else 0,
         one_pool=_is_before(settings, REUSING),
         mode=_mode(settings),
-        under_way=_batch(settings) if _keeps_a_batch(settings) else None,
+        under_way=batch_of(settings) if _keeps_a_batch(settings) else None,
     )
     return run_by(settings, ways)
 
@@ -116,19 +112,11 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
         return one_off(settings)
     _, gpus = gpus_of(settings)
     engines = max(1, gpus // max(1, settings.whole("rollout_tp")))
-    prompts, samples = settings.whole("prompts"), settings.whole("samples")
-    under_way = settings.whole("concurrency") * engines
-    held = under_way * (1 + samples)
+    samples = settings.whole("samples")
+    held = settings.whole("concurrency") * engines * (1 + samples)
     if _keeps_a_batch(settings):
-        held = _batch(settings) + WAITING_GROUPS * samples
-    ahead = 1 + held / max(1, prompts * samples)
-    if ahead > MOST_AHEAD:
-        settings.notes = tuple(dict.fromkeys((*settings.notes, AHEAD_NOTE)))
-    return endless(min(ahead, MOST_AHEAD), "recompute")
-
-
-def _batch(settings: Settings) -> int:
-    return max(1, settings.whole("prompts") * settings.whole("samples"))
+        held = batch_of(settings) + WAITING_GROUPS * samples
+    return endless(steps_ahead(settings, held), "recompute")
 
 
 def _keeps_a_batch(settings: Settings) -> bool:

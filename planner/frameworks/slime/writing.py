@@ -6,15 +6,16 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.job import Job
+from rlplan.planner.configs.megatron.reading import MOST_AHEAD
 from rlplan.planner.configs.megatron.writing import (
     engine_gpus,
+    engine_running,
     text_of_flags,
     trainer_leaves,
     write_flags,
 )
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.writing.export import UPDATE, Export
-from rlplan.planner.frameworks.slime.reading import MOST_AHEAD
 from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.catalog import resolve_job
 
@@ -54,11 +55,12 @@ def _endless(export: Export) -> None:
     if plan.in_flight != "recompute":
         problem = "keeps caches of older weights, which slime flushes"
         raise export.refused("in_flight", problem, "recompute", plan.in_flight)
-    least = 1 + ceil(layout.max_running * engines * each / work.sequences)
+    running = engine_running(layout)
+    least = 1 + ceil(running * engines * each / work.sequences)
     if age == MOST_AHEAD < least and plan.made_by == export.sheet.title:
-        under_way = layout.max_running
+        under_way = running
     elif not least <= age <= MOST_AHEAD:
-        problem = f"is no age of samples where {layout.max_running} are under way at each of {engines} engines"
+        problem = f"is no age of samples where {running} are under way at each of {engines} engines"
         allowed = (
             f"{least} to {MOST_AHEAD}"
             if least <= MOST_AHEAD

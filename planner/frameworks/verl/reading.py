@@ -84,6 +84,9 @@ OTHER_ATTENTION: Final = "attention that is not fused"
 # Models that engines serve, and none trains.
 SERVED: Final = ("reward", "teacher")
 PPO, DISTILLATION = "ppo", "on-policy-distillation"
+# Up to which version an adapter's path alone has it trained.
+LAST_OF_PATHS: Final = "0.7.1"
+PATH_ALONE: Final = "an adapter without lora_rank, which this version trains no part of: every weight learns, and the actor is its own reference"
 COLOCATED_ASYNC: Final = "colocate_async"
 
 
@@ -121,7 +124,7 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, trainer, role) for role in models if role not in SERVED},
         loss=_loss(settings),
         teacher=teaching.teacher_of(settings),
-        old_log_prob="engine" if settings.on("bypass") else None,
+        old_log_prob="engine" if _bypasses(settings) else None,
         weight_sync=_weight_sync(settings, trainer),
         precision=_precision(settings, trainer),
         rollout_precision=_rollout_precision(settings),
@@ -672,6 +675,11 @@ def _loss(settings: Settings) -> Hyperparameters:
     return found if alone else replace(found, teacher_coefficient=coefficient)
 
 
+def _bypasses(settings: Settings) -> bool:
+    """Tell whether the engine's log-probabilities are the old ones, without a pass of the trainer."""
+    return settings.on("bypass") and not settings.on("passes_anyway")
+
+
 def _precision(settings: Settings, trainer: str) -> Precision | None:
     if trainer != MEGATRON_CONFIG or settings.value("fp8") in OFF:
         return None
@@ -680,6 +688,28 @@ def _precision(settings: Settings, trainer: str) -> Precision | None:
 
 def _adapter(settings: Settings) -> Adapter | None:
     adapter = adapter_of(settings)
+    if adapter is None:
+        _check_adapters_path(settings)
     if adapter is None or settings.on("lora_merges"):
         return adapter
     return replace(adapter, sync="adapter")
+
+
+def _check_adapters_path(settings: Settings) -> None:
+    """Tell what an adapter that is trained on does where no rank is given.
+
+    workers/fsdp_workers.py up to 0.7.1: its path alone makes the actor one with an adapter; workers/engine/fsdp since: the rank
+    alone does, though the trainer takes the actor for its own reference (trainer/ppo/ray_trainer.py, ref_in_actor).
+
+    Raises:
+        MissingValueError: It is trained, and nothing says its rank.
+    """
+    if not settings.is_given("adapter_path"):
+        return
+    order, version = settings.sheet.versions.index, settings.sheet.version
+    if version in settings.sheet.versions and order(version) <= order(LAST_OF_PATHS):
+        beside = settings.key_of("adapter_path")
+        problem = f"is missing beside {beside}, and no file at hand says the rank of that adapter"
+        rank = settings.sheet.settings["lora_rank"]
+        raise settings.missing(rank, rank.keys[0], problem, "at least 1")
+    settings.doubt("adapter_path", PATH_ALONE)

@@ -172,8 +172,8 @@ def shards_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
     for each in sizes_of_roles(settings):
         if each.trainer in MEGATRON:
             continue
-        size = each.whole("shard_ranks", -1)
-        holds = size < 1 or divides(size, each.gpus)
+        size = each.optional_whole("shard_ranks")
+        holds = size is None or size < 0 or divides(size, each.gpus)
         problem, allowed = (
             f"does not divide the {each.gpus} GPUs",
             f"divisors of {each.gpus}, or -1",

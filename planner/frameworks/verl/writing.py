@@ -139,8 +139,10 @@ def _mode(export: Export) -> str:
 
 
 def _is_separate(export: Export) -> bool:
-    """Tell whether the trainer of version 1 says the schedule: whole updates, each iteration one."""
+    """Tell whether the trainer of version 1 says the schedule: whole updates, each iteration one, in no script of the other's."""
     plan = export.plan
+    if "fully_async" in export.started:
+        return False
     whole = float(plan.staleness).is_integer() and plan.staleness >= plan.sync_every
     return whole and plan.in_flight == "recompute" and plan.job.workload.updates == 1
 
@@ -341,6 +343,8 @@ def _losses(export: Export) -> None:
     if export.plan.job.old_log_prob == "engine":
         export.put("bypass", True)
         export.put("calculates_log_probs", True)
+    elif export.apart:
+        export.put("bypass", False)  # which asynchronous trainers' own files turn on
 
 
 def _sampling(export: Export) -> None:

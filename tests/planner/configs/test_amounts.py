@@ -39,7 +39,9 @@ def refusal(framework, words, key, value):
         (f"{T}.total_epochs", "many"),
         (f"{T}.total_training_steps", "-3"),
         (f"{T}.nnodes", "0"),
+        (f"{T}.save_freq", "[1, 2]"),
         (f"{T}.save_freq", "[1, 2, many]"),
+        (f"{T}.nnodes", "[8]"),
         (f"{R}.engine_kwargs.vllm.speculative_config.num_speculative_tokens", "-3"),
         (f"{R}.gpu_memory_utilization", "-1"),
         (f"{R}.gpu_memory_utilization", "1.5"),
@@ -54,7 +56,7 @@ def refusal(framework, words, key, value):
         (f"{R}.temperature", "-0.5"),
         (f"{A}.ppo_mini_batch_size", "-64"),
         (f"{A}.ppo_epochs", "0"),
-        (f"{A}.fsdp_config.fsdp_size", "-3"),
+        (f"{A}.fsdp_config.fsdp_size", "2.5"),
         (f"{A}.optim.lr", "-1e-6"),
         ("actor_rollout_ref.model.lora_rank", "-8"),
         ("data.max_response_length", "0"),
@@ -90,6 +92,7 @@ def test_a_framework_s_own_words_for_no_limit_are_taken(tmp_path):
         ("nemo-rl", [str(recipe)], "grpo.max_num_epochs", "-1"),
         ("verl", VERL, f"{T}.total_training_steps", "-1"),
         ("verl", VERL, f"{A}.fsdp_config.fsdp_size", "-1"),
+        ("verl", VERL, f"{A}.fsdp_config.fsdp_size", "-3"),
         ("verl", VERL, f"{R}.max_model_len", "null"),
         # As public scripts of these frameworks have them, which they run with.
         ("verl", VERL, f"{T}.test_freq", "10000000000000"),
@@ -132,7 +135,7 @@ def test_a_number_is_refused_where_it_is_outside_of_the_range_and_nowhere_else(a
     inside = inside and (not amount.whole or number == int(number))
     assert (amount.fault(number) is None) == inside
     assert (amount.fault(str(number)) is None) == (inside or number == math.inf)  # no limit
-    assert (amount.fault([amount.most, number]) is None) == inside
+    assert amount.fault([amount.most, number]) is not None
 
 
 @pytest.mark.parametrize("left", [None, "auto", "None", "null", ""])

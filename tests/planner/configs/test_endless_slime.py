@@ -101,3 +101,38 @@ def test_the_example_of_a_rollout_without_an_end_lets_groups_wait_without_regard
     words = words.replace("--global-batch-size 256", "--global-batch-size 4096")
     # a batch under way, and 1,000 groups of the 512 of a step that wait: 1 + 1 + 1.95
     assert imported("slime", words.split(), OPTIONS).draft.staleness == 4
+
+
+@pytest.mark.parametrize(
+    ("rollout", "staleness", "in_flight"),
+    [
+        # What --fully-async stands for (miles/utils/arguments.py, resolve_rollout_function_paths).
+        ("miles.rollout.fully_async_rollout.FullyAsyncRolloutFn", 3.0, "keep"),
+        # The example before it: 256 samples run, and 1,000 groups may wait, so more than the 8 steps that are counted.
+        ("fully_async_rollout.generate_rollout_fully_async", 8.0, "recompute"),
+    ],
+)
+def test_a_rollout_of_miles_that_never_stops_is_one_without_the_switch_too(
+    rollout, staleness, in_flight
+):
+    words = f"miles/{FLAGS} --rollout-function-path {rollout} --pause-generation-mode in_place"
+    draft = imported("miles", words.split(), OPTIONS).draft
+    assert (draft.mode, draft.staleness, draft.in_flight) == ("async", staleness, in_flight)
+    assert draft.tasks["actor.generate"].max_running == 24
+    shared = words.replace("train_async.py", "train.py")
+    assert imported("miles", shared.split(), OPTIONS).draft.mode == "sync"
+
+
+def test_validation_of_miles_on_engines_of_its_own_has_gpus_and_holds_nothing_up():
+    validates = "--eval-prompt-data aime /aime.jsonl --eval-interval 5"
+    shared = imported("miles", f"miles/{FLAGS} {validates}".split(), OPTIONS)
+    assert shared.job.evaluation is not None
+    words = f"miles/{FLAGS} {validates} --eval-num-gpus 1".replace(
+        "--rollout-num-gpus 4", "--rollout-num-gpus 3"
+    )
+    apart = imported("miles", words.split(), OPTIONS)
+    assert [(group.gpus_per_node, group.nodes) for group in apart.job.cluster] == [(8, 1)]
+    assert [pool.gpus for pool in apart.draft.pools] == [4, 3]
+    assert apart.job.evaluation is None
+    assert any("engines on GPUs of their own (1)" in note for note in apart.notes)
+    assert complete(apart.draft, apart.resolved, load_facts(apart.resolved), "plan").pools

@@ -319,3 +319,20 @@ def test_a_flag_with_nothing_behind_it_is_told_with_the_option_that_gives_its_nu
     with pytest.raises(MissingValueError, match="is given no number") as refused:
         imported("open-instruct", [str(path)], given)
     assert refused.value.options == ("--set", "vllm_num_engines=1")
+
+
+def test_what_a_lost_backslash_keeps_from_a_command_is_said_where_it_is_missing(tmp_path):
+    """As in scripts/run-kimi-k2-Instruct.sh of slime: the line before its arrays has no backslash."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "ROLLOUT=(--rollout-batch-size 8 --hf-checkpoint Qwen/Qwen3-4B)\n"
+        "python3 slime/train.py --colocate --rollout-max-response-len 4096 \\\n"
+        "   --update-weight-buffer-size 536870912\n"
+        "   ${ROLLOUT[@]} --num-rollout 3\n"
+    )
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={})
+    with pytest.raises(FileError, match="hf-checkpoint") as caught:
+        imported("slime", [str(script)], options)
+    assert "6 words below the end of the command of line 2, at line 3, are no part of it" in str(
+        caught.value
+    )

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.searching import plans_of
@@ -47,7 +48,7 @@ def test_what_a_script_alone_says_of_its_job_hinders_no_search(framework, tmp_pa
     _, found, own = read(framework, tmp_path, SCRIPTS[framework], VERSIONS[framework])
     best = plans_of(found.resolved, load_facts, as_it_stands=own).plans[0].plan
     assert best.job.old_log_prob == own.job.old_log_prob == "trainer"
-    assert exported(best, framework, keeps_job=True).decided
+    assert exported(best, framework, into="").decided
     with pytest.raises(FileError, match="cannot"):
         exported(best, framework)
 
@@ -63,7 +64,7 @@ def test_batches_in_which_groups_are_sampled_again_stay_a_script_s(tmp_path):
     script, found, own = read("easyr1", tmp_path, words)
     assert found.resolved.dynamic_sampling.max_rounds == 3
     best = plans_of(found.resolved, load_facts, as_it_stands=own).plans[0].plan
-    new = patched(script, "easyr1", best, exported(best, "easyr1", keeps_job=True).decided)
+    new = patched(script, "easyr1", best, exported(best, "easyr1", into="").decided)
     assert "max_try_make_batch=6" in new.text
 
 
@@ -77,11 +78,11 @@ def test_a_rollout_with_more_under_way_than_is_told_apart_is_written_as_it_stand
     """An engine runs 512 at a time, and as many groups of 8 wait: 18 steps of 256, of which an import takes 8."""
     script, _, own = read("slime", tmp_path, ENDLESS)
     assert (own.staleness, own.tasks["actor.generate"].max_running) == (8.0, 512)
-    written = exported(own, "slime", keeps_job=True)
+    written = exported(own, "slime", into="")
     assert written.decided["sglang-server-concurrency"] == 512
     assert patched(script, "slime", own, written.decided).changes == ()
     with pytest.raises(FileError, match="is no age of samples where 512 are under way"):
-        exported(replace(own, made_by="a search"), "slime", keeps_job=True)
+        exported(replace(own, made_by="a search"), "slime", into="")
 
 
 @pytest.mark.full
@@ -113,3 +114,35 @@ def test_a_script_whose_pool_is_shared_gets_pools_apart(tmp_path):
     assert said["actor-num-gpus-per-node"] == (2, 1)
     assert "--colocate" not in new.text
     assert "num-rollout" not in said
+
+
+FULLY = """
+python3 -m verl.experimental.fully_async_policy.fully_async_main --config-path=config --config-name=fully_async_ppo_trainer.yaml \\
+    data.train_batch_size=0 data.gen_batch_size=1 data.max_prompt_length=1024 data.max_response_length=4096 \\
+    algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_mini_batch_size=32 \\
+    actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=20480 \\
+    actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 actor_rollout_ref.hybrid_engine=False \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=2 rollout.nnodes=1 rollout.n_gpus_per_node=8 \\
+    rollout.total_rollout_steps=51200 trainer.nnodes=1 trainer.n_gpus_per_node=8 async_training.staleness_threshold=1 \\
+    async_training.trigger_parameter_sync_step=4 async_training.require_batches=1 async_training.partial_rollout=True
+"""
+
+
+def test_a_fully_asynchronous_script_of_whole_staleness_stays_one(tmp_path):
+    """Its schedule is one that verl's trainer of version 1 says too, by keys that this script's start does not read."""
+    script = tmp_path / "run.sh"
+    script.write_text(FULLY)
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=1000, environment={})
+    own = imported("verl", [str(script)], options)
+    assert (own.draft.staleness, own.draft.sync_every) == (7.0, 4)
+    tasks = own.draft.tasks
+    smaller = replace(tasks["actor.generate"], tp=1, dp=8)
+    draft = replace(own.draft, tasks=FrozenDict({**tasks, "actor.generate": smaller}))
+    plan = complete(draft, own.resolved, load_facts(own.resolved), "plan")
+    values = exported(plan, "verl", into=own.settings.start)
+    assert values.start.endswith("fully_async_main")
+    new = patched(script, "verl", plan, values.decided, start=values.start)
+    assert [(each.key, each.after) for each in new.changes] == [
+        ("actor_rollout_ref.rollout.tensor_model_parallel_size", 1)
+    ]
+    assert exported(plan, "verl").start.endswith("main_ppo")

@@ -75,8 +75,8 @@ def test_a_search_has_the_buckets_of_its_script_and_none_are_written_of_a_plan_w
     found = imported("verl", [*APART, f"{BUCKETS}=1024"], OPTIONS)
     assert Configured(found).pinned.bucket_bytes == 1024 * MIB
     plan = check_config("verl", [*APART, f"{BUCKETS}=1024"], OPTIONS).plan
-    said = exported(plan, "verl", keeps_job=True).values
-    unsaid = exported(replace(plan, bucket_bytes=None), "verl", keeps_job=True).values
+    said = exported(plan, "verl", into="").values
+    unsaid = exported(replace(plan, bucket_bytes=None), "verl", into="").values
     assert said[BUCKETS] == 1024
     assert {**unsaid, BUCKETS: 1024} == said
     assert BUCKETS not in unsaid

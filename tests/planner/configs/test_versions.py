@@ -588,3 +588,81 @@ def test_a_section_that_checkouts_call_otherwise_since_is_read_and_written_by_th
 def _written(path, text):
     path.write_text(text)
     return str(path)
+
+
+@pytest.mark.parametrize(
+    ("more", "text", "framework"),
+    [
+        ("", "", "slime-0.2"),
+        ("", "can_reuse_log_probs_in_loss = True", "slime"),
+        # Keys that are gone by then are of the version that the checkout says.
+        ("--train-backend fsdp", "can_reuse_log_probs_in_loss = True", "slime-fsdp"),
+    ],
+)
+def test_a_checkout_of_slime_between_releases_is_of_the_version_whose_code_it_has(
+    more, text, framework, tmp_path
+):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "setup.py").write_text(
+        'from setuptools import setup\nsetup(name="slime", version="0.2.4")\n'
+    )
+    own = tmp_path / "slime" / "backends" / "megatron_utils" / "actor.py"
+    own.parent.mkdir(parents=True)
+    own.write_text(f"{text}\n")
+    script = tmp_path / "scripts" / "run.sh"
+    script.parent.mkdir()
+    script.write_text(
+        "python3 train.py --hf-checkpoint Qwen/Qwen3-4B --rollout-batch-size 32 --n-samples-per-prompt 8 --colocate "
+        f"--rollout-max-response-len 4096 --global-batch-size 256 --rollout-num-gpus-per-engine 1 {more}\n"
+    )
+    found = imported("slime", [str(script)], OPTIONS)
+    assert found.job.framework == framework
+    assert any("0.2.4" in note for note in found.notes)
+    assert ("actor.compute_log_prob" in found.draft.tasks) == (framework != "slime")
+
+
+def test_an_adapters_path_without_a_rank_is_asked_for_or_trains_nothing_by_version():
+    words = [
+        *BASE.split(),
+        f"{MODEL}.lora_adapter_path=/models/adapter",
+        "actor_rollout_ref.actor.use_kl_loss=True",
+    ]
+    command = ["-m", "verl.trainer.main_ppo", *words]
+    with pytest.raises(FileError, match="lora_rank: is missing beside") as missing:
+        imported("verl", command, replace(OPTIONS, version="0.7.1"))
+    assert "lora_rank=64" in str(missing.value)
+    told = imported("verl", [*command, f"{MODEL}.lora_rank=64"], replace(OPTIONS, version="0.7.1"))
+    assert told.job.adapters is not None
+    assert "reference" not in told.job.models
+    later = imported("verl", command, replace(OPTIONS, version="0.9.1"))
+    assert later.job.adapters is None
+    assert "every weight learns" in later.keys.changes_work[f"{MODEL}.lora_adapter_path"]
+    without = [*command[:-2], f"{MODEL}.lora_adapter_path=null", command[-1]]
+    assert not imported("verl", without, replace(OPTIONS, version="0.9.1")).keys.changes_work
+
+
+@pytest.mark.parametrize(
+    ("start", "more", "passes"),
+    [
+        ("verl.experimental.fully_async_policy.fully_async_main", "", False),
+        ("verl.experimental.fully_async_policy.fully_async_main", "algorithm.rollout_correction.bypass_mode=False", True),
+        ("verl.experimental.one_step_off_policy.main_ppo", "", False),
+        ("recipe.fully_async_policy.fully_async_main", "", False),
+        ("recipe.fully_async_policy.fully_async_main", "async_training.compute_prox_log_prob=True", True),
+        ("recipe.one_step_off_policy.main_ppo", "", True),
+    ],
+)  # fmt: skip
+def test_asynchronous_trainers_take_the_engines_log_probabilities_as_their_own_files_say(
+    start, more, passes
+):
+    """By fully_async_policy/config and one_step_off_policy/config of verl 0.6.1 to 0.9, which users' scripts only name."""
+    words = [
+        "-m",
+        start,
+        *BASE.split(),
+        "rollout.nnodes=1",
+        "rollout.n_gpus_per_node=8",
+        *more.split(),
+    ]
+    found = imported("verl", words, replace(OPTIONS, version="0.7.1"))
+    assert ("actor.compute_log_prob" in found.draft.tasks) == passes
