@@ -194,6 +194,33 @@ def test_of_versions_that_lack_a_key_the_nearest_is_taken_and_doubts_are_of_its_
     assert any("no key names the model: Qwen/Qwen3-0.6B" in note for note in found.notes)
 
 
+def test_samples_without_an_advantage_are_said_to_be_counted(tmp_path, whole):
+    said = "leaves those of groups of equal rewards out"
+    assert any(said in each for each in imported("prime-rl", [whole], OPTIONS).run.guesses)
+    for words in (
+        "--orchestrator.train.filter_zero_advantages false",
+        "--orchestrator.group_size 1",
+    ):
+        assert not any(said in each for each in prime("a node", words).run.guesses)
+    older = [whole, "--orchestrator.max_async_level", "2"]
+    options = replace(OPTIONS, version="0.5")
+    assert not any(said in each for each in imported("prime-rl", older, options).run.guesses)
+
+
+def test_an_engine_serves_the_checkpoint_that_its_own_section_names():
+    found = prime("a node", "--inference.vllm.model Qwen/Qwen3-4B-Instruct-2507-FP8")
+    assert found.job.rollout_precision == "fp8"
+    assert "inference.vllm.model" in found.keys.mapped
+    assert prime("a node").job.rollout_precision is None
+
+
+def test_layers_of_its_own_are_no_other_layers():
+    assert (
+        "trainer.model.impl" not in prime("a node", "--trainer.model.impl custom").keys.not_modelled
+    )
+    assert "trainer.model.impl" in prime("a node", "--trainer.model.impl hf").keys.not_modelled
+
+
 def test_experts_go_to_eight_ranks_where_nobody_says_it():
     assert prime("experts").draft.tasks["actor.update"].ep == 8
     assert prime("several nodes").draft.tasks["actor.update"].ep == 1
