@@ -9,6 +9,7 @@ from rlplan.errors import FileError
 from rlplan.job import Speculation
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.measured.logs import read_log
@@ -205,6 +206,18 @@ def test_samples_without_an_advantage_are_said_to_be_counted(tmp_path, whole):
     older = [whole, "--orchestrator.max_async_level", "2"]
     options = replace(OPTIONS, version="0.5")
     assert not any(said in each for each in imported("prime-rl", older, options).run.guesses)
+
+
+def test_a_flag_takes_the_place_of_a_table(tmp_path):
+    text = WHOLE + "[trainer.model.ac]\nfreq = 1\n"
+    path = written(tmp_path, "rl.toml", text)
+    off = ["--trainer.model.ac", "None", "--trainer.model.ac-offloading", "None"]
+    found = imported("prime-rl", [path], OPTIONS)
+    assert found.draft.tasks["actor.update"].recompute == "full-offload"
+    typed = laid_over(found.settings, ["--trainer.model.ac", "None"])
+    assert (typed.given("trainer.model.ac"), "trainer.model.ac.freq" in typed.flat) == (None, False)
+    told = imported("prime-rl", [path, *off], OPTIONS)
+    assert told.draft.tasks["actor.update"].recompute == "none"
 
 
 def test_an_engine_serves_the_checkpoint_that_its_own_section_names():
