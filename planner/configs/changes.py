@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any, Final, Self
 
 from rlplan.algorithms import load_algorithm
@@ -187,8 +188,16 @@ def of_own_files(said: Iterable[Assignment], settings: Settings) -> dict[str, In
 def _named_files(settings: Settings) -> Iterator[tuple[str, KeyFile]]:
     """Yield the keys by which a configuration names files whose keys begin alike, and what these hold."""
     for name, meant in settings.sheet.launch.files.items():
-        if name in settings.flat and (meant.prefix or meant.words):
+        if name in settings.flat and (meant.prefix or meant.words or _holds(settings, name, meant)):
             yield name, meant
+
+
+def _holds(settings: Settings, name: str, meant: KeyFile) -> bool:
+    """Tell whether sections of a configuration are of a file that it names, and not of another that has them too."""
+    named, sections = settings.flat[name], _sections(meant)
+    file = Path(str(named.value)).name
+    places = {each.where for key, each in settings.flat.items() if key.startswith(sections)}
+    return bool(places) and all(file in each or each == named.where for each in places)
 
 
 def _sections(meant: KeyFile) -> tuple[str, ...]:

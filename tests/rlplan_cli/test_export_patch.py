@@ -260,6 +260,17 @@ def test_switches_of_toml_are_turned_off_and_what_else_differs_is_changed_too(tm
     assert "reshard_after_forward = false  # as usual\noptim_cpu_offload = false\n" in found.text
 
 
+def test_a_table_of_toml_gives_way_to_its_switch(tmp_path):
+    recipe = tmp_path / "rl.toml"
+    recipe.write_text(RECIPE + "\n[trainer.model.ac]\nfreq = 1\n")
+    plan = plan_of(recipe, "prime-rl")
+    other = with_field(plan, "actor.update", recompute="none")
+    found = patched(recipe, "prime-rl", other, exported(other, "prime-rl").decided)
+    recipe.write_text(found.text)
+    assert plan_of(recipe, "prime-rl").tasks["actor.update"].recompute == "none"
+    assert "freq" not in found.text
+
+
 TRL = """\
 model_name_or_path: Qwen/Qwen2.5-1.5B
 per_device_train_batch_size: 8

@@ -53,6 +53,7 @@ from rlplan.planner.configs.reading.scripts import (
     launched_as_script,
     lost_below,
     programs_of,
+    refuse_unknown_program,
     started_launcher,
     started_script,
 )
@@ -248,9 +249,10 @@ def read_configuration(
     command = Command(line=0, words=tuple(Text(word) for word in given))
     file = "the command line"
     bare = Settings(sheet, arguments_of(sheet, list(command.words), file), file)
-    start = start_of(sheet, command.words, taken_as)
+    start = start_of(sheet, command.words, taken_as, Path())
     if start is None:
         _refuse(sheet, [command], file)
+        refuse_unknown_program(command.words, sheet.launch.launchers, sheet.title)
         if is_program and path.is_file():
             problem = "is a Python program, of which nothing is run to see what it starts"
             raise FileError(
@@ -653,9 +655,10 @@ def _take_own(settings: Settings, own: OwnTrainer) -> None:
     """Say that a trainer is of a project's own, and as which version's it counts batches where it is an older copy."""
     launch, title = settings.sheet.launch, settings.sheet.title
     kind = "is made of" if own.extends else "stands in place of"
-    settings.notes += (
-        f"{own.name} ({own.path.name}) {kind} {title}'s trainer: what it does otherwise is not known",
-    )
+    if not own.is_of(launch.library, launch.starts):
+        settings.notes += (
+            f"{own.name} ({own.path.name}) {kind} {title}'s trainer: what it does otherwise is not known",
+        )
     if launch.copied and own.copies and not re.search(launch.repeats, script_text(own.path)):
         reason = f"since {own.path.name} repeats no prompts: a batch counts them, each with all its completions"
         settings.copied = (launch.copied, reason)

@@ -7,6 +7,7 @@ from pathlib import Path
 from rlplan.planner.configs.reading.arguments import arguments_of
 from rlplan.planner.configs.reading.launched import with_files, without_file
 from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.toml_files import with_flags
 from rlplan.planner.configs.shell.text import Text
 
 
@@ -18,5 +19,5 @@ def laid_over(settings: Settings, words: Iterable[str]) -> Settings:
     files = more.keys() & sheet.launch.files.keys()
     for key in files:
         flat = without_file(sheet, flat, key, folder)
-    flat = {**flat, **more}
+    flat = with_flags(flat, more) if sheet.arguments == "toml" else {**flat, **more}
     return replace(settings, flat=with_files(sheet, flat, folder)[0] if files else flat, used=set())

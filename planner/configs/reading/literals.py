@@ -57,6 +57,10 @@ class OwnTrainer:
         """Tell whether its code is at hand, and is made of nothing of the framework's."""
         return self.extends is False
 
+    def is_of(self, library: str, starts: Sequence[str]) -> bool:
+        """Tell whether it is the framework's own after all, which stands in its package near the program."""
+        return self.name in starts and library in self.path.parts[:-1]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonKeys:
@@ -389,6 +393,10 @@ class _Calls(Program):
             return {key: self._unknown(value, written(value), UNSURE)}
         if made is not None:
             first = self._first_of(*made)
+            if made[1].prefix and not made[0].args and not made[0].keywords:
+                # None of its keys tells that it is made.
+                plain = GivenValue(value=written(made[0]), where=self._where(value))
+                return {key: plain}
             outside, self.parameters = self.parameters, self.scopes.get(id(made[0]), {})
             try:
                 return {} if first is None else self._given(key, first)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.python_launcher import is_launcher, launched_by
 from rlplan.planner.configs.reading.python_syntax import MOST_BYTES
@@ -170,6 +171,24 @@ def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]
         is_script = word.value.endswith(".py") and "=" not in word.value and before != "-c"
         if is_module or (is_script and (has_python or place == 0 or before == "run")):
             yield word.value, tuple(words[place + 1 :])
+
+
+def refuse_unknown_program(words: Sequence[Text], launchers: Sequence[str], title: str) -> None:
+    """Refuse a launcher's command line whose program is not known: what stands behind that may mean anything to it.
+
+    Raises:
+        FileError: It is not at hand, or starts nothing that is known.
+    """
+    name = next((name for name, _ in programs_of(words)), None)
+    if name is None or Path(words[0].value).name not in launchers:
+        return
+    held = "starts no RL training" if file_of(name, Path()) is not None else "is not at hand"
+    raise FileError(
+        "the command line",
+        f"its program {held}",
+        value=name,
+        allowed=f"--as {name}, to take it for {title}'s start",
+    )
 
 
 def started_launcher(words: Sequence[Text], folder: Path) -> tuple[Path | None, list[Text]]:

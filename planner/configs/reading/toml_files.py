@@ -51,10 +51,14 @@ def toml_keys(
             flags.append(words[at])
             at += 1
     over = flags_of(flags, file)
-    named = {f"{usual}{key.replace('-', '_')}": _read(given) for key, given in over.items()}
-    for key in named:  # a flag takes the place of a whole table
+    return with_flags(flat, {f"{usual}{key.replace('-', '_')}": each for key, each in over.items()})
+
+
+def with_flags(flat: Flat, flags: Flat) -> Flat:
+    """Return keys with those of flags laid over them, each of which takes the place of a whole table."""
+    for key in flags:
         flat = {name: each for name, each in flat.items() if not name.startswith(f"{key}.")}
-    return {**flat, **named}
+    return {**flat, **{key: _read(given) for key, given in flags.items()}}
 
 
 def is_toml(path: Path) -> bool:

@@ -197,15 +197,7 @@ def _check(export: Export, start: str) -> None:
     """
     model = export.plan.job.architecture("actor").name
     settings = Settings(export.sheet, export.flat(), export.file, start, model=model)
-    for rule in rules_of(export.sheet.name):
-        for broken in rule.broken(settings):
-            raise FileError(
-                export.file,
-                f"{export.sheet.title} would stop: {broken.problem}",
-                field=broken.key,
-                value=settings.given(broken.key),
-                allowed=broken.allowed,
-            )
+    _check_rules(export, settings, export.sheet.title)
     if not has(export.sheet.name, "reading"):
         return
     run = run_of(settings)
@@ -260,9 +252,12 @@ def _check_earlier(export: Export, start: str, version: str) -> None:
         return
     model, where = export.plan.job.architecture("actor").name, f"{export.file}, exported"
 
-    def run(values: Mapping[str, Any]) -> Run:
+    def settings_with(values: Mapping[str, Any]) -> Settings:
         flat = {key: GivenValue(value=each, where=where) for key, each in values.items()}
-        return run_of(Settings(sheet, flat, export.file, start, model=model))
+        return Settings(sheet, flat, export.file, start, model=model)
+
+    def run(values: Mapping[str, Any]) -> Run:
+        return run_of(settings_with(values))
 
     def differing(values: Mapping[str, Any]) -> dict[str, object]:
         job, draft = _imported(export.plan, run(values))
@@ -283,6 +278,27 @@ def _check_earlier(export: Export, start: str, version: str) -> None:
         problem = f"cannot be told to {export.sheet.title} {version}, which lacks a key for it"
         allowed = f"another plan, or {export.sheet.title} {export.sheet.version}"
         raise FileError(export.file, problem, field=field, value=wanted, allowed=allowed)
+    _check_rules(export, settings_with(own), f"{export.sheet.title} {version}")
+
+
+def _check_rules(export: Export, settings: Settings, title: str) -> None:
+    """Refuse a plan whose keys break a rule of the framework's.
+
+    Args:
+        title: The framework's, with the version where that is an earlier one.
+
+    Raises:
+        FileError: Names the key and the rule.
+    """
+    for rule in rules_of(settings.sheet.name):
+        for broken in rule.broken(settings):
+            raise FileError(
+                export.file,
+                f"{title} would stop: {broken.problem}",
+                field=broken.key,
+                value=settings.given(broken.key),
+                allowed=broken.allowed,
+            )
 
 
 def _of_memory(export: Export, facts: Facts) -> Iterator[str]:

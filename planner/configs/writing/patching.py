@@ -762,8 +762,12 @@ def _without_place(
 
 
 def _has_all(found: Settings, before: Settings, key: str) -> bool:
-    """Tell whether settings have the keys that they had before and one more; an empty mapping is none once it holds that."""
-    others = {name for name in before.flat if name != key and not key.startswith(f"{name}.")}
+    """Tell whether settings have the keys that they had before and one more.
+
+    An empty mapping is none once it holds that, and a key that has a value has no mapping.
+    """
+    kept = (name for name in before.flat if not name.startswith(f"{key}."))
+    others = {name for name in kept if name != key and not key.startswith(f"{name}.")}
     return others == {name for name in found.flat if name != key}
 
 

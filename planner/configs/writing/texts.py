@@ -388,6 +388,7 @@ class _Table(NamedTuple):
 def _in_toml(text: str, key: str, value: object) -> Iterator[str]:
     """Yield a TOML text in which a dotted key has a value, or none, in a table that one line opens."""
     parts = tuple(key.split("."))
+    text = _without_tables(text, parts)
     tables = [each for each in _tables(text) if each.parts == parts[: len(each.parts)]]
     tables.sort(key=lambda each: len(each.parts), reverse=True)
     for table in tables:
@@ -405,6 +406,20 @@ def _in_toml(text: str, key: str, value: object) -> Iterator[str]:
             return
     if value is not None:
         yield from _added_to_toml(text, tables, parts, _toml(value))
+
+
+def _without_tables(text: str, parts: tuple[str, ...]) -> str:
+    """Return a text without the tables of a key, and those in them: a key that has a value has no tables."""
+    for table in reversed(_tables(text)):
+        if table.parts and table.parts[: len(parts)] == parts:
+            held = len(_said(text, table)) + 1
+            text = text[: text.rfind("[", 0, table.start)] + text[table.start + held :]
+    return text
+
+
+def _said(text: str, table: _Table) -> str:
+    """Return what a table says, without empty lines and comments behind it."""
+    return re.sub(r"(?:\n[ \t]*(?:#[^\n]*)?)+\Z", "", text[table.start : table.end])
 
 
 def _tables(text: str) -> list[_Table]:
@@ -427,8 +442,7 @@ def _added_to_toml(
         rest = ".".join(parts[len(table.parts) :])
         if not rest or (not table.parts and len(parts) > 1):
             continue
-        held = re.sub(r"(?:\n[ \t]*(?:#[^\n]*)?)+\Z", "", text[table.start : table.end])
-        at = table.start + len(held)
+        at = table.start + len(_said(text, table))
         new = f"{rest} = {scalar}\n" if at == 0 else f"\n{rest} = {scalar}"
         yield text[:at] + new + text[at:]
     if len(parts) > 1:

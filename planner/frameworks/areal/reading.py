@@ -7,8 +7,9 @@ from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Engines, Hyperparameters, OldLogProb, Role, TrainerOptions
-from rlplan.models import Adapter, TrainingPrecision
+from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
+from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import (
     algorithm_notes,
     algorithm_of,
@@ -16,6 +17,7 @@ from rlplan.planner.configs.losses import (
     gradient_norm,
     kl_place,
 )
+from rlplan.planner.configs.models import published_precision
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.reading.versions import lacks_key
 from rlplan.planner.configs.run import (
@@ -79,6 +81,7 @@ TREES_NOTE: Final = (
     "trees share the prompt of a group's samples; what else rows have in common, such as instructions that all prompts "
     "begin with and turns that are rows of their own, is computed each time, and FlexAttention is forecast at the rate of other kernels"
 )
+FP8_KEYS: Final = "actor.megatron.fp8_config.*"
 WORKFLOW_NOTE: Final = "what a workflow does between turns only its program knows"
 
 
@@ -113,11 +116,28 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings, algorithm),
         old_log_prob=_old_log_prob(settings),
+        precision=_precision(settings, trainer),
+        rollout_precision=_rollout_precision(settings),
         kv_cache=cast(TrainingPrecision | None, cache),
         adapter=_adapter(settings),
         notes=(*_algorithm_notes(settings, algorithm), *_notes(settings, trainer)),
         **_modes(settings),
     )
+
+
+def _precision(settings: Settings, trainer: str) -> Precision:
+    """Return the format of products in training: Megatron's section of eight bits turns these on by being there."""
+    if trainer != MEGATRON or not any(settings.has(FP8_KEYS)):
+        return "bf16"
+    settings.value("fp8")
+    return cast(Precision, settings.word("fp8_recipe"))
+
+
+def _rollout_precision(settings: Settings) -> Precision | None:
+    """Return the format of the engine's weights, which is that of the checkpoint both begin with."""
+    actor = actor_of(settings)
+    named = settings.model or settings.path("model")
+    return None if actor is None else published_precision(named, actor.name)
 
 
 def is_first(settings: Settings) -> bool:

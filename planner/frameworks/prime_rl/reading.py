@@ -12,11 +12,12 @@ from rlplan.job import (
     TrainerOptions,
     WeightSync,
 )
-from rlplan.models import Adapter
+from rlplan.models import Adapter, Precision
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.engine_keys import engine_weights
 from rlplan.planner.configs.losses import given_losses, gradient_norm, kl_place
+from rlplan.planner.configs.models import published_precision
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings, fits_any, is_on
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import MOST_RUNNING, SERVICE, divided, models_of, rollout_engine
@@ -56,6 +57,7 @@ AUTO: Final = "auto"
 MOST_EXPERT_RANKS: Final = 8
 FILE_SYSTEM, NIXL = "filesystem", "nixl"
 FILES_NOTE: Final = "weights that go over a file system are forecast as broadcast by NCCL"
+EQUAL_NOTE: Final = "all samples of a batch are trained on: {title} {version} leaves those of groups of equal rewards out, and how many these are no key says"
 ALONE_NOTE: Final = "prompts have one sample each, which is compared with no other: passes are those of reinforce-plus-plus"
 GPUS_NOTE: Final = (
     "no file says how many GPUs train and generate: one each, as `rl` has them; say --deployment.num_train_gpus and "
@@ -117,7 +119,7 @@ def run_of(settings: Settings) -> Run:
         trainers={"actor": _sizes(settings, train)},
         options={"actor": _options(settings)},
         loss=_loss(settings),
-        rollout_precision=engine_weights(settings),
+        rollout_precision=_rollout_precision(settings),
         weight_sync=_weight_sync(settings),
         adapter=_adapter(settings),
         notes=tuple(_notes(settings)),
@@ -419,6 +421,9 @@ def _guesses(settings: Settings) -> Iterator[str]:
         yield TRAIN_GPUS_NOTE if engines else GPUS_NOTE
     if not any(settings.has("orchestrator.*")):
         yield SAMPLES_NOTE.format(batch=settings.whole("batch"), samples=settings.whole("samples"))
+    if _algorithm(settings) == GROUPED and settings.on("drops_equal"):
+        sheet = settings.sheet
+        yield EQUAL_NOTE.format(title=sheet.title, version=sheet.version)
     most = settings.whole("max_total")
     if (
         not packs_itself(settings)
@@ -461,6 +466,15 @@ def _loss(settings: Settings) -> Hyperparameters:
 
 def _algorithm(settings: Settings) -> str:
     return GROUPED if settings.whole("samples") > 1 else ALONE
+
+
+def _rollout_precision(settings: Settings) -> Precision | None:
+    """Return the format of the engine's weights: as a key says, or as the checkpoint is published that it serves."""
+    cast = engine_weights(settings)
+    actor, served = actor_of(settings), settings.value("served_model")
+    if cast is not None or actor is None or served is None:
+        return cast
+    return published_precision(str(served), actor.name)
 
 
 def _weight_sync(settings: Settings) -> WeightSync:

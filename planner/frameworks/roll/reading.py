@@ -32,6 +32,8 @@ PPO: Final = "ppo"
 PLAIN: Final = "plain"
 PLAIN_ENGINE: Final = "ddp-hf-padded-to-limits"
 AGENTIC: Final = "agentic"
+# Fills updates of an agentic pipeline up where rows are missing.
+COPIES: Final = "copy"
 OF_EPISODES: Final = "train_env_manager.*"
 GRADIENTS: Final = 2
 BY_LOAD: Final = "load_balance"
@@ -314,10 +316,22 @@ def update_rows(own: RoleSettings, copies: int) -> int:
 def _updates(settings: Settings, rows: int, sizes: TrainerSizes) -> int:
     own = of_role(settings, "actor")
     update = update_rows(own, sizes.dp)
-    if rows % update and update < rows:
+    if rows % update and (update < rows or is_agentic(settings)):
         key = own.key_of("accumulation")
-        settings.doubts[key] = f"updates that do not divide a step's {rows:,} rows"
+        settings.doubts[key] = _uneven(settings, rows, update)
     return nearest_divisor(rows, max(1.0, rows / update))
+
+
+def _uneven(settings: Settings, rows: int, update: int) -> str:
+    """Return what becomes of rows that are no whole updates: an agentic pipeline fills them up, or leaves some out.
+
+    pipeline/agentic/agentic_pipeline.py, adjust_batch: by copies, unless another mode is said.
+    """
+    mode = settings.given("batch_adjust_mode") or COPIES
+    if not is_agentic(settings) or (mode != COPIES and update < rows):
+        return f"updates that do not divide a step's {rows:,} rows"
+    missing = update - rows % update
+    return f"updates of {update:,} rows, which {missing:,} copies fill up beside a step's {rows:,}"
 
 
 def _doubt_critic(settings: Settings, sizes: Mapping[Role, TrainerSizes]) -> None:

@@ -267,10 +267,8 @@ def _algorithm(settings: Settings) -> str:
 
 def adapter_of(settings: Settings) -> Adapter | None:
     """Return the adapters that are trained, which are merged for generation; None where the model itself is."""
-    given = settings.flat.get(PEFT)
-    without = given is not None and not given.gaps and given.value is None
     loads = settings.on("loads_adapter")
-    made = any(settings.has("peft.*")) and not without
+    made = _makes_adapter(settings)
     unknown = _unknown_adapter(settings)
     wraps = settings.on("peft") or loads or made or unknown is not None
     problem = "of adapters that are loaded is in their own file" if loads else unknown
@@ -281,10 +279,19 @@ def adapter_of(settings: Settings) -> Adapter | None:
     if not wraps or settings.whole("lora_rank") < 1:
         return None
     rank, alpha = settings.whole("lora_rank"), settings.number("lora_alpha")
-    if any(settings.has("peft.*")) and not any(settings.has(UNSLOTH)):
+    if made and not any(settings.has(UNSLOTH)):
         rank = rank if settings.is_given("lora_rank") else OF_PEFT
         alpha = alpha if settings.is_given("lora_alpha") else OF_PEFT
     return Adapter(rank=rank, alpha=alpha, sync="merged")
+
+
+def _makes_adapter(settings: Settings) -> bool:
+    """Tell whether a program makes adapters, if only by a LoraConfig that says nothing."""
+    given = settings.flat.get(PEFT)
+    known = given is not None and not given.gaps
+    if known and given is not None and given.value is None:
+        return False
+    return any(settings.has("peft.*")) or known
 
 
 def _unknown_adapter(settings: Settings) -> str | None:

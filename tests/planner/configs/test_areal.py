@@ -172,6 +172,19 @@ def test_what_trains_keeps_weights_as_it_loads_them():
     assert areal("experts").draft.tasks["actor.update"].ep == 8
 
 
+def test_eight_bits_are_of_megatrons_section_and_of_the_checkpoint():
+    megatron = ("actor.backend=megatron:d4", "actor.path=Qwen/Qwen3-1.7B-FP8")
+    found = areal("SGLang", *megatron, "actor.megatron.fp8_config.mode=hybrid")
+    assert (found.job.precision, found.job.rollout_precision) == ("fp8", "fp8")
+    blocks = areal("SGLang", *megatron, "actor.megatron.fp8_config.recipe=blockwise")
+    assert blocks.job.precision == "fp8"
+    plain = areal("SGLang", megatron[0])
+    assert (plain.job.precision, plain.job.rollout_precision) == ("bf16", None)
+    # FSDP has no such section, and an engine serves what its checkpoint holds.
+    other = areal("SGLang", megatron[1], "actor.megatron.fp8_config.mode=hybrid")
+    assert (other.job.precision, other.job.rollout_precision) == ("bf16", "fp8")
+
+
 def test_trees_are_read_for_each_role_and_padded_to_their_budget():
     trees = ("actor.enable_tree_training=true", "actor.pad_to_maximum=true")
     found = areal("SGLang", *trees)

@@ -72,6 +72,12 @@ def test_scripts_of_3_12_train_what_they_say_by_the_name_that_it_had_then(tmp_pa
     assert (found.job.adapters is None) == (tuner == "full")
 
 
+def test_what_a_server_plays_of_a_data_set_is_doubted():
+    found = swift("a server", "--vllm_server_pass_dataset true")
+    assert "vllm_server_pass_dataset" in found.keys.changes_work
+    assert "vllm_server_pass_dataset" not in swift("a server").keys.changes_work
+
+
 def test_checkpoints_come_as_often_as_megatron_scripts_of_3_12_say(tmp_path):
     older = BASES["Megatron"], "--train_type", "full", "--save_interval", "7"
     found = imported("ms-swift", [*older[0], *older[1:]], OPTIONS)

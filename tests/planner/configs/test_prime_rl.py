@@ -9,6 +9,7 @@ from rlplan.errors import FileError
 from rlplan.job import Speculation
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.measured.logs import read_log
@@ -192,6 +193,45 @@ def test_of_versions_that_lack_a_key_the_nearest_is_taken_and_doubts_are_of_its_
     assert found.draft.tasks["actor.update"].recompute == "none"
     assert ["pre_batch_filters.0.enforce" in doubt for doubt in found.doubts()] == [True]
     assert any("no key names the model: Qwen/Qwen3-0.6B" in note for note in found.notes)
+
+
+def test_samples_without_an_advantage_are_said_to_be_counted(tmp_path, whole):
+    said = "leaves those of groups of equal rewards out"
+    assert any(said in each for each in imported("prime-rl", [whole], OPTIONS).run.guesses)
+    for words in (
+        "--orchestrator.train.filter_zero_advantages false",
+        "--orchestrator.group_size 1",
+    ):
+        assert not any(said in each for each in prime("a node", words).run.guesses)
+    older = [whole, "--orchestrator.max_async_level", "2"]
+    options = replace(OPTIONS, version="0.5")
+    assert not any(said in each for each in imported("prime-rl", older, options).run.guesses)
+
+
+def test_a_flag_takes_the_place_of_a_table(tmp_path):
+    text = WHOLE + "[trainer.model.ac]\nfreq = 1\n"
+    path = written(tmp_path, "rl.toml", text)
+    off = ["--trainer.model.ac", "None", "--trainer.model.ac-offloading", "None"]
+    found = imported("prime-rl", [path], OPTIONS)
+    assert found.draft.tasks["actor.update"].recompute == "full-offload"
+    typed = laid_over(found.settings, ["--trainer.model.ac", "None"])
+    assert (typed.given("trainer.model.ac"), "trainer.model.ac.freq" in typed.flat) == (None, False)
+    told = imported("prime-rl", [path, *off], OPTIONS)
+    assert told.draft.tasks["actor.update"].recompute == "none"
+
+
+def test_an_engine_serves_the_checkpoint_that_its_own_section_names():
+    found = prime("a node", "--inference.vllm.model Qwen/Qwen3-4B-Instruct-2507-FP8")
+    assert found.job.rollout_precision == "fp8"
+    assert "inference.vllm.model" in found.keys.mapped
+    assert prime("a node").job.rollout_precision is None
+
+
+def test_layers_of_its_own_are_no_other_layers():
+    assert (
+        "trainer.model.impl" not in prime("a node", "--trainer.model.impl custom").keys.not_modelled
+    )
+    assert "trainer.model.impl" in prime("a node", "--trainer.model.impl hf").keys.not_modelled
 
 
 def test_experts_go_to_eight_ranks_where_nobody_says_it():

@@ -185,6 +185,21 @@ def test_engines_have_as_many_requests_as_their_router_hands_out():
     assert roll("SGLang").draft.tasks["actor.generate"].tp == 2
 
 
+def test_rows_that_fill_no_update_of_episodes_are_copied_or_left_out():
+    key = f"{T}.training_args.gradient_accumulation_steps"
+    rows = roll("episodes").job.workload.prompts * 8
+    for steps, more, said in (
+        (rows // 2, "", f"which {rows} copies fill up beside a step's {rows}"),
+        (rows // 2, "batch_adjust_mode=delete", f"which {rows} copies fill up"),
+        (rows // 4, "", None),
+        (3, "", "copies fill up beside"),
+        (3, "batch_adjust_mode=delete", f"that do not divide a step's {rows} rows"),
+    ):
+        words = f"{T}.training_args.per_device_train_batch_size=1 {key}={steps} {more}"
+        doubt = roll("episodes", words).keys.changes_work.get(key)
+        assert doubt is None if said is None else said in doubt, (steps, more, doubt)
+
+
 def test_judges_and_filters_are_named():
     more = "rewards.judge.device_mapping=list(range(8,10)) rewards.math.query_filter_config.type=std_filter"
     doubts = roll("together", more).keys.changes_work

@@ -47,6 +47,18 @@ def test_it_has_every_part():
     assert "skyrl" in frameworks_with(*DATA_PARTS, "reading", "writing", "rules")
 
 
+def test_a_program_in_its_place_shares_gpus_as_that_says_and_is_doubted(tmp_path):
+    more = (
+        "trainer.placement.colocate_all=false trainer.override_entrypoint=arctic_rl.entrypoint "
+        "trainer.arctic_rl.colocate={}"
+    )
+    for word, pools in (("true", 1), ("false", 2)):
+        text = NEW.replace("$@", more.format(word))
+        found = imported("skyrl", [written(tmp_path, "run.sh", text)], OPTIONS)
+        assert len(found.run.pools) == pools
+        assert any("override_entrypoint" in each for each in found.doubts())
+
+
 def test_both_layouts_of_its_options_are_read(tmp_path):
     new = imported("skyrl", [written(tmp_path, "run.sh", NEW)], OPTIONS)
     old = imported("skyrl", [written(tmp_path, "old.sh", OLD)], OPTIONS)

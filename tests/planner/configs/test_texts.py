@@ -148,6 +148,13 @@ def test_a_key_of_toml_is_changed_where_it_stands_or_added_to_its_table(key, val
     assert tomllib.loads(text)
 
 
+def test_a_key_of_toml_that_gets_a_value_loses_its_tables_and_no_comment():
+    text = "[a]\nx = 1\n[a.ac]\nfreq = 1\n# of b\n\n[b]\ny = 2\n[a.ac.more]\nz = 3\n"
+    new = next(_in_toml(text, "a.ac", "None"))
+    assert new == '[a]\nx = 1\nac = "None"\n# of b\n\n[b]\ny = 2\n'
+    assert next(_in_toml(text, "a.ac.freq", 2)) == text.replace("freq = 1", "freq = 2")
+
+
 def as_toml(tree, way=()):
     own = [f"{name} = {value}" for name, value in tree.items() if not isinstance(value, dict)]
     lines = [*([f"[{'.'.join(way)}]"] if way else []), *own, ""]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.changes import by_words_of_files, of_own_files
+from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
 from rlplan_cli.config_options import framework_of
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=200, environment={"HOME": "~"})
@@ -50,6 +51,28 @@ def test_what_launches_says_how_many_processes_there_are_before_a_recipe(folder,
     words = f"{launch} src/open_r1/grpo.py --config recipe.yaml".split()
     found = imported("trl", words, OPTIONS)
     assert found.draft.tasks["actor.update"].dp == gpus
+
+
+def test_what_stands_in_accelerates_file_is_proposed_there(folder):
+    (folder / "fsdp.yaml").write_text(
+        ZERO.replace("deepspeed_config: {zero_stage: 2}", "fsdp_config: {fsdp_version: 2}").replace(
+            "DEEPSPEED", "FSDP"
+        )
+    )
+    start = "accelerate launch --config_file {} -m trl.scripts.grpo --config recipe.yaml"
+    for file, key, value in (
+        ("fsdp.yaml", "fsdp_config.fsdp_offload_params", True),
+        ("zero2.yaml", "deepspeed_config.zero_stage", 3),
+    ):
+        settings = settings_of("trl", start.format(file).split(), OPTIONS)
+        said = by_words_of_files(((key, value),), settings)
+        assert said == ((key, value),)
+        inside = of_own_files(said, settings)
+        assert inside[key].words(value) == f"in {file}: {key}={str(value).lower()}"
+    # A recipe may hold the section itself, as transformers' own arguments have it.
+    (folder / "recipe.yaml").write_text(RECIPE + "fsdp_config: {fsdp_offload_params: false}\n")
+    settings = settings_of("trl", start.format("zero2.yaml").split(), OPTIONS)
+    assert of_own_files((("fsdp_config.fsdp_offload_params", True),), settings) == {}
 
 
 def test_a_program_of_one_s_own_is_a_library_s_where_keys_are_those_of_two_frameworks(folder):

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
@@ -68,3 +70,25 @@ def test_adapters_of_another_framework_are_searched_as_easyr1_keeps_them():
     kept = plan.job.trainer("actor")
     assert (kept.weights, kept.adapters_apart) == ("bf16", True)
     assert exported(plan, "easyr1").text
+
+
+def test_of_a_version_that_generates_each_micro_batch_by_itself_they_hold_whole_groups():
+    """Up to 0.16 num_generations divides a micro-batch of all processes, since then what a step generates together."""
+    words = (
+        "accelerate launch --num_processes 7 --use_deepspeed --zero_stage 2 -m trl.scripts.grpo --use_vllm --bf16 "
+        "--model_name_or_path Qwen/Qwen2.5-1.5B-Instruct --num_generations 8 --per_device_train_batch_size 8 "
+        "--max_prompt_length 512"
+    )
+    found = imported("trl", words.split(), replace(OPTIONS, version="0.16"))
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved))
+    assert exported(plan, "trl", runs_on="0.16").text
+    tasks = {
+        name: layout if layout.micro_batch is None else replace(layout, micro_batch=4)
+        for name, layout in plan.tasks.items()
+    }
+    halved = replace(plan, tasks=FrozenDict(tasks))
+    with pytest.raises(
+        FileError, match=r"num_generations: TRL 0\.16 would stop: does not divide the 28 "
+    ):
+        exported(halved, "trl", runs_on="0.16")
+    assert exported(halved, "trl", runs_on="0.18").text

@@ -32,6 +32,37 @@ def test_adapters_that_may_be_merged_or_trained_are_no_silent_full_training(prog
     assert imported("trl", [str(program)], replace(OPTIONS, values=trained)).run.adapter.rank == 32
 
 
+def test_adapters_of_which_nothing_is_said_are_peft_s_own(program):
+    for made in ("peft_config=LoraConfig()", "peft_config=lora"):
+        text = "lora = LoraConfig()\n" + TRAINED.replace("args=", f"{made}, args=")
+        program.write_text(text, encoding="utf-8")
+        run = imported("trl", [str(program)], OPTIONS).run
+        assert (run.adapter.rank, run.adapter.alpha, [*run.models]) == (8, 8, ["actor"])
+    program.write_text(TRAINED.replace("args=", "peft_config=None, args="), encoding="utf-8")
+    assert imported("trl", [str(program)], OPTIONS).run.adapter is None
+
+
+def test_a_program_on_a_command_line_is_read_as_one_in_a_script(program, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    program.write_text(TRAINED.replace("=512", "=512, num_generations=4"), encoding="utf-8")
+    words = ["accelerate", "launch", "--num_processes", "2", "own.py", "--learning_rate", "1e-5"]
+    found = imported("trl", words, OPTIONS)
+    assert (found.job.workload.samples_per_prompt, found.run.pools[0].gpus) == (4, 2)
+    for text, what in (("x = 1\n", "starts no RL training"), (None, "is not at hand")):
+        program.write_text(text, encoding="utf-8") if text else program.unlink()
+        with pytest.raises(FileError, match=rf"its program {what}.*--as own.py"):
+            imported("trl", words, OPTIONS)
+
+
+def test_a_trainer_of_trl_s_own_checkout_is_no_copy_of_it(program):
+    package = program.parent / "trl" / "trainer"
+    package.mkdir(parents=True)
+    (package / "grpo_trainer.py").write_text("class GRPOTrainer(Base):\n    pass\n", "utf-8")
+    text = "from trl.trainer.grpo_trainer import GRPOTrainer\n" + TRAINED
+    program.write_text(text, encoding="utf-8")
+    assert not any("in place of" in each for each in imported("trl", [str(program)], OPTIONS).notes)
+
+
 def test_what_a_mapping_of_settings_may_hold_of_the_work_is_asked_for_where_it_is_not_known(
     program,
 ):
