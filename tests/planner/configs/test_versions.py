@@ -81,13 +81,13 @@ SAID = {
     "docker pull verlai/verl:app-verl0.6-vllm0.8.5": ("0.6.1", "vllm-0.8-tokens"),
     "pip install verl==0.7.0 vllm==0.8.5": ("0.7", "vllm-0.8"),
     "# image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0": ("0.5", "vllm-0.8-tokens-eager"),
-    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11"),
-    "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15"),
+    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11-server"),
+    "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15-server"),
     "pip install verl==0.6.0": ("0.6", "vllm-0.11-tokens"),
     "pip install git+https://github.com/volcengine/verl@v0.3.0.post1": ("0.3", "vllm-0.6-eager"),
     "apptainer pull docker://vllm/vllm-openai:v0.8.5": ("0.5", "vllm-0.8-tokens-eager"),
     "pip install -U vllm==0.8.5": ("0.5", "vllm-0.8-tokens-eager"),
-    "echo": ("0.9.1", "vllm-0.15"),
+    "echo": ("0.9.1", "vllm-0.15-server"),
 }  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def test_defaults_are_those_of_the_version():
     tasks = [each.draft.tasks["actor.generate"] for each in (older, newer)]
     assert [(task.engine, task.max_running) for task in tasks] == [
         ("vllm-0.8-tokens-eager", 1024),
-        ("vllm-0.15", 256),
+        ("vllm-0.15-server", 256),
     ]
 
 
