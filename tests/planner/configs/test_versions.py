@@ -332,9 +332,9 @@ FLASH, CUDNN = "megatron-core-2025-flash", "megatron-core-2025"
         ("0.9.1", "fused", False, f"{CUDNN}-padded"),
         ("0.7.1", "fused", False, CUDNN),  # packs whatever is said
         ("0.9.1", "unfused", True, FLASH),
-        ("0.6.1", None, True, FLASH),
-        ("0.5", None, True, f"{CUDNN}-early"),
-        ("0.5", "flash", True, FLASH),
+        ("0.6.1", None, True, f"{FLASH}-rope-apart"),
+        ("0.5", None, True, f"{CUDNN}-early-rope-apart"),
+        ("0.5", "flash", True, f"{FLASH}-rope-apart"),
     ],
 )
 def test_megatrons_attention_is_the_one_that_a_version_or_key_asks_for(number, word, packs, engine):
@@ -349,6 +349,25 @@ def test_megatrons_attention_is_the_one_that_a_version_or_key_asks_for(number, w
     assert [each for each in found.keys.not_modelled if "attention" in each] == [key] * (
         word == "unfused"
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "fused", "engine"),
+    [
+        ("0.5", True, f"{CUDNN}-early"),
+        ("0.6.1", True, FLASH),
+        ("0.6.1", False, f"{FLASH}-rope-apart"),
+        ("0.9.1", True, FLASH),
+        ("0.9.1", False, f"{FLASH}-rope-apart"),
+    ],
+)
+def test_megatron_rotates_each_sequence_by_itself_where_a_key_says_so(number, fused, engine):
+    role = "actor_rollout_ref.actor"
+    key = f"{role}.megatron.override_transformer_config.apply_rope_fusion"
+    settings = (f"{MODEL}.use_remove_padding=True", f"+{key}={fused}")
+    found = verl(*MEGATRON, *settings, options=version(number))
+    assert found.draft.tasks["actor.update"].engine == engine
+    assert key not in found.keys.not_modelled
 
 
 @pytest.mark.parametrize(
