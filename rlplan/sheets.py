@@ -566,6 +566,8 @@ class EngineSheet:
         expert_layer_launch_seconds: The same for a layer of experts; 0 is that of any other.
         context_launch_seconds: Host time to launch a layer's attention in a forward pass for each part that context-parallel
             ranks hand round, beside the rest of the layer; where `layer_launch_seconds` is told, and heads are not shared.
+        rope_kernels: Kernels of a forward pass that rotate a packed sequence's queries and keys by themselves in each layer, for
+            whose lengths the host waits first, so that the device waits for their launches; 0 where one rotates all.
         expert_python_seconds: Part of that which is Python, as long on every host and in every format; only the rest grows
             with a device's `host_factor`.
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it and exchanging overlap.
@@ -651,6 +653,7 @@ class EngineSheet:
     layer_launch_seconds: NonNegative = 0.0
     expert_layer_launch_seconds: NonNegative = 0.0
     context_launch_seconds: NonNegative = 0.0
+    rope_kernels: int = 0
     expert_python_seconds: NonNegative = 0.0
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0

@@ -158,6 +158,7 @@ class Setting:
         layer_launch_seconds: Time of the device's host to launch a layer's forward pass (see `EngineSheet`).
         expert_layer_launch_seconds: The same of a layer of experts; 0 is that of any other.
         context_launch_seconds: Time of the host to launch a layer's attention for each part that context-parallel ranks hand round.
+        rope_seconds: Time of the host to launch what rotates one sequence of a layer, which the device waits for.
         launches_hide: Whether the host launches on while ranks exchange.
         kernels: How the engine's kernels differ from the device's facts.
         splits_sends: Whether tensor-parallel ranks each send a share of the activations.
@@ -188,6 +189,7 @@ class Setting:
     layer_launch_seconds: float = 0.0
     expert_layer_launch_seconds: float = 0.0
     context_launch_seconds: float = 0.0
+    rope_seconds: float = 0.0
     launches_hide: bool = True
     kernels: KernelRates = USUAL_KERNELS
     splits_sends: bool = False
@@ -372,6 +374,7 @@ def setting_on(
         layer_launch_seconds=engine.launch_seconds_on(device.sheet) * slower,
         expert_layer_launch_seconds=launches_experts,
         context_launch_seconds=engine.context_launch_seconds * slower,
+        rope_seconds=engine.rope_kernels * device.sheet.launch_seconds * host_times,
         launches_hide=engine.launches_hide,
         kernels=engine.kernels_of(device.sheet),
         splits_sends=engine.splits_sends,
@@ -452,7 +455,26 @@ def pass_seconds(
     if launch:
         beside = priced.collectives.seconds - _posted_seconds(setting, operators)
         priced = _launched(priced, launch, max(0.0, beside) if setting.launches_hide else 0.0)
-    return priced
+    return _rotated(setting, model, priced, batch.sequences, direction)
+
+
+def _rotated(
+    setting: Setting,
+    model: ModelArchitecture,
+    priced: PassSeconds,
+    sequences: float,
+    direction: Direction,
+) -> PassSeconds:
+    """Return a pass of a layer whose sequences are rotated one by one, each time that it goes forwards, recomputing included.
+
+    The host has to know their lengths, and so waits for the device; then that waits for the host. Backwards nothing waits.
+    """
+    forwards = direction in ("forward", "full")
+    if not forwards or not setting.rope_seconds or model.attention != GROUPED_ATTENTION:
+        return priced
+    host = sequences * setting.rope_seconds
+    waiting = Estimate(host, host * HOST_SPREAD, Source.DATASHEET)
+    return PassSeconds(priced.compute + waiting, priced.collectives)
 
 
 def _posted_seconds(setting: Setting, operators: Operators) -> float:

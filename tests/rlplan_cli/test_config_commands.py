@@ -283,7 +283,7 @@ def test_a_teacher_that_an_engine_serves_has_its_pool(script, rlplan):
     found = json.loads(rlplan("import", "verl", script, *words, *GPU, "--json").out)
     assert found["job"]["algorithm"] == "on-policy-distillation"
     assert found["job"]["teacher"] == {
-        "top_tokens": 32, "engine": "vllm-0.15-eager", "max_running": 1024, "memory_fraction": 0.9,
+        "top_tokens": 32, "engine": "vllm-0.15-server-eager", "max_running": 1024, "memory_fraction": 0.9,
     }  # fmt: skip
     assert found["plan"]["tasks"]["teacher.compute_log_prob"]["pool"] == "teacher"
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.layout import ModelCut
-from rlplan.models import NO_PART, LayerKind, layer_kinds
+from rlplan.models import NO_PART, Batch, LayerKind, layer_kinds
 from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.profiles.jobs.checks import architecture_fault
 from rlplan.simulator.costs.layouts import layout_seconds
-from rlplan.simulator.costs.pricing import _layer_launch, setting_of
+from rlplan.simulator.costs.pricing import _layer_launch, pass_seconds, setting_of
 from rlplan.simulator.memory.task_memory import layout_memory, passes_memory
 from rlplan.simulator.model import kinds_of_stages, shard_parameters
 from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of
@@ -67,6 +67,23 @@ def test_attention_is_launched_once_more_for_each_part_that_is_handed_round(cp):
     found = [_layer_launch(setting, kind) for kind in layer_kinds(task.model).models]
     whole, parts = sheet.layer_launch_seconds, cp * sheet.context_launch_seconds
     assert found == pytest.approx([whole + (parts if cp > 1 else 0.0), whole / 2])
+
+
+@pytest.mark.parametrize(
+    ("direction", "times"), [("forward", 1), ("full", 1), ("attention", 0), ("backward", 0)]
+)
+def test_sequences_that_are_rotated_one_by_one_wait_for_24_launches_each(direction, times):
+    """An H100's sheet has a launch at 5 microseconds; a layer without attention rotates nothing."""
+    task = placed(UNIFORM, "actor.update", **LAYOUT)
+    batch = Batch(sequences=3, tokens=3000, sequence_tokens=1000, head_tokens=3000)
+    mlp, found = replace(UNIFORM, attention=NO_PART), []
+    for name in ("megatron-core-2025-early", "megatron-core-2025-early-rope-apart"):
+        layout = replace(task.layout, engine=name)
+        setting = setting_of(PlacedTask(task.task, layout, task.site, task.job, task.facts))
+        passes = [pass_seconds(setting, each, "layer", batch, direction) for each in (UNIFORM, mlp)]
+        found.append([each.compute.seconds for each in passes])
+    added = [apart - fused for fused, apart in zip(*found, strict=True)]
+    assert added == pytest.approx([times * 3 * 24 * 5e-6, 0.0], abs=1e-12)
 
 
 def test_parameters_and_cache_are_the_sum_over_kinds():

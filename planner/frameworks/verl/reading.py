@@ -58,6 +58,7 @@ from rlplan.planner.configs.verl_family import (
 )
 from rlplan.planner.frameworks.verl import teaching
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.profiles.sheets import engine_names, load_framework
 from rlplan.units import MIB
 
 # Configurations of before `model_engine`, and the modules of asynchronous training.
@@ -68,6 +69,8 @@ CUTS_EXPERTS: Final = "tensorrt"
 # fsdp_sglang.py, megatron_vllm.py); pull request 1464, of 0.5, made them obey. vLLM up to 0.6.3, which does not sleep, did.
 LAST_SLEEPING, KEEPING = "0.4.1", "vllm-0.6"
 AT_ONCE: Final = WeightSync(shared_pool="verl-naive-at-once")
+# Sheets of Megatron's engines that rotate each packed sequence by itself.
+ROPE_APART: Final = "{}-rope-apart"
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
@@ -491,8 +494,17 @@ def _trainer_engine(own: RoleSettings) -> str:
     if attention is None:
         if "attention" in own.names and own.is_given("attention"):
             settings.left_out[own.key_of("attention")] = OTHER_ATTENTION
-        return padded or ""
-    return f"{attention}-padded" if padded else str(attention)
+        return padded or _rotating_apart(own, "")
+    return f"{attention}-padded" if padded else _rotating_apart(own, str(attention))
+
+
+def _rotating_apart(own: RoleSettings, engine: str) -> str:
+    """Return the sheet of an engine that rotates each packed sequence by itself, where Megatron's is told so or its version does."""
+    if "rope_fused" not in own.names or own.on("rope_fused"):
+        return engine
+    usual = load_framework(own.settings.sheet.trainers[own.trainer].framework).engines.train
+    apart = ROPE_APART.format(engine or usual)
+    return apart if apart in engine_names() else engine
 
 
 def _valued(own: RoleSettings, sizes: TrainerSizes) -> TrainerSizes:

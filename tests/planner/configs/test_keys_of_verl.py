@@ -262,7 +262,7 @@ def test_what_the_framework_takes_freely_is_reported_whatever_its_value():
 ARGUMENTS = {
     "max_num_seqs=64": ("max_running", 64),
     "gpu_memory_utilization=0.7": ("memory_fraction", 0.7),
-    "enforce_eager=True": ("engine", "vllm-0.15-eager"),
+    "enforce_eager=True": ("engine", "vllm-0.15-server-eager"),
 }
 
 

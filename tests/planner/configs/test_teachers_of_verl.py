@@ -34,7 +34,7 @@ def test_a_teacher_has_a_pool_and_an_engine_of_its_own():
     assert found.job.algorithm == "on-policy-distillation"
     assert dict(found.job.models) == {"actor": "qwen3-8b", "teacher": "qwen3-32b"}
     assert found.job.teacher == Teacher(
-        top_tokens=64, engine="vllm-0.15-eager", max_running=1024, memory_fraction=0.9
+        top_tokens=64, engine="vllm-0.15-server-eager", max_running=1024, memory_fraction=0.9
     )
     pools = [(pool.name, pool.gpus, pool.roles) for pool in found.draft.pools]
     assert pools == [("train", 8, ("actor",)), ("teacher", 4, ("teacher",))]
@@ -86,7 +86,7 @@ def test_several_teachers_of_one_layout_are_one_on_all_of_their_gpus():
     found = taught(ALONE, *named("small", "Qwen/Qwen3-8B"), *named("large", "Qwen/Qwen3-32B"))
     assert found.job.models["teacher"] == "qwen3-32b"
     assert (found.job.teacher.engine, found.job.teacher.memory_fraction) == (
-        "vllm-0.15-eager",
+        "vllm-0.15-server-eager",
         0.4,
     )
     layout = found.draft.tasks["teacher.compute_log_prob"]

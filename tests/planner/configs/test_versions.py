@@ -81,13 +81,13 @@ SAID = {
     "docker pull verlai/verl:app-verl0.6-vllm0.8.5": ("0.6.1", "vllm-0.8-tokens"),
     "pip install verl==0.7.0 vllm==0.8.5": ("0.7", "vllm-0.8"),
     "# image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0": ("0.5", "vllm-0.8-tokens-eager"),
-    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11"),
-    "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15"),
+    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11-server"),
+    "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15-server"),
     "pip install verl==0.6.0": ("0.6", "vllm-0.11-tokens"),
     "pip install git+https://github.com/volcengine/verl@v0.3.0.post1": ("0.3", "vllm-0.6-eager"),
     "apptainer pull docker://vllm/vllm-openai:v0.8.5": ("0.5", "vllm-0.8-tokens-eager"),
     "pip install -U vllm==0.8.5": ("0.5", "vllm-0.8-tokens-eager"),
-    "echo": ("0.9.1", "vllm-0.15"),
+    "echo": ("0.9.1", "vllm-0.15-server"),
 }  # fmt: skip
 
 
@@ -233,7 +233,7 @@ def test_defaults_are_those_of_the_version():
     tasks = [each.draft.tasks["actor.generate"] for each in (older, newer)]
     assert [(task.engine, task.max_running) for task in tasks] == [
         ("vllm-0.8-tokens-eager", 1024),
-        ("vllm-0.15", 256),
+        ("vllm-0.15-server", 256),
     ]
 
 
@@ -332,9 +332,9 @@ FLASH, CUDNN = "megatron-core-2025-flash", "megatron-core-2025"
         ("0.9.1", "fused", False, f"{CUDNN}-padded"),
         ("0.7.1", "fused", False, CUDNN),  # packs whatever is said
         ("0.9.1", "unfused", True, FLASH),
-        ("0.6.1", None, True, FLASH),
-        ("0.5", None, True, f"{CUDNN}-early"),
-        ("0.5", "flash", True, FLASH),
+        ("0.6.1", None, True, f"{FLASH}-rope-apart"),
+        ("0.5", None, True, f"{CUDNN}-early-rope-apart"),
+        ("0.5", "flash", True, f"{FLASH}-rope-apart"),
     ],
 )
 def test_megatrons_attention_is_the_one_that_a_version_or_key_asks_for(number, word, packs, engine):
@@ -349,6 +349,25 @@ def test_megatrons_attention_is_the_one_that_a_version_or_key_asks_for(number, w
     assert [each for each in found.keys.not_modelled if "attention" in each] == [key] * (
         word == "unfused"
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "fused", "engine"),
+    [
+        ("0.5", True, f"{CUDNN}-early"),
+        ("0.6.1", True, FLASH),
+        ("0.6.1", False, f"{FLASH}-rope-apart"),
+        ("0.9.1", True, FLASH),
+        ("0.9.1", False, f"{FLASH}-rope-apart"),
+    ],
+)
+def test_megatron_rotates_each_sequence_by_itself_where_a_key_says_so(number, fused, engine):
+    role = "actor_rollout_ref.actor"
+    key = f"{role}.megatron.override_transformer_config.apply_rope_fusion"
+    settings = (f"{MODEL}.use_remove_padding=True", f"+{key}={fused}")
+    found = verl(*MEGATRON, *settings, options=version(number))
+    assert found.draft.tasks["actor.update"].engine == engine
+    assert key not in found.keys.not_modelled
 
 
 @pytest.mark.parametrize(
