@@ -89,12 +89,18 @@ class Roofline:
         return self._by_kernels(seconds + self.dispatch_seconds, self.kernels.gemm.spread)
 
     def grouped_gemm(
-        self, m: float, k: int, n: int, count: int, precision: Precision
+        self, m: float, k: int, n: int, count: int, precision: Precision, rate: float = 1.0
     ) -> Estimate | None:
-        """Estimate the seconds of many products in one kernel; None where there is no such kernel."""
+        """Estimate the seconds of many products in one kernel; None where there is no such kernel.
+
+        Args:
+            rate: Of computing, over that of the kernels.
+        """
         grouped = self.kernels.grouped
         if grouped is None:
             return None
+        if rate != 1:
+            grouped = replace(grouped, rate=grouped.rate * rate)
         value_bytes = PRECISIONS[precision].weight_bytes
         peak = self.peak(precision) * self._borrowed_rate
         seconds = self._gemm_time.grouped_seconds(
