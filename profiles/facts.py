@@ -128,13 +128,15 @@ class DeviceFacts:
         return scatter.at((m, k, n)) if scatter else self._roofline.gemm(m, k, n, precision)
 
     @remembered
-    def grouped_gemm(self, m: int, k: int, n: int, count: int, precision: Precision) -> Estimate:
+    def grouped_gemm(
+        self, m: int, k: int, n: int, count: int, precision: Precision, rate: float = 1.0
+    ) -> Estimate:
         """Return the seconds of `count` products of m x k times k x n matrices, in one kernel if there is one.
 
         Where products of the precision were measured, or the device has no such kernel, each takes its own time.
         """
         if count > 1 and not self._points.gemms(precision):
-            together = self._roofline.grouped_gemm(m, k, n, count, precision)
+            together = self._roofline.grouped_gemm(m, k, n, count, precision, rate)
             if together is not None:
                 return together
         return self.gemm(m, k, n, precision) * count

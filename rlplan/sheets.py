@@ -7,6 +7,7 @@ from typing import Literal
 from rlplan.all_reduces import AllReduces
 from rlplan.attention_kernels import AttentionTiles, LatentKernels, PromptAttention, SparseKernels
 from rlplan.dispatchers import DEFAULT_DISPATCHER, DispatcherName
+from rlplan.expert_kernels import ExpertKernels
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, NonNegative, NonNegativeInt, Positive, Share
 from rlplan.models import (
@@ -186,6 +187,7 @@ class KernelRates:
     Attributes:
         gemm_rate: Rate of matrix products over the device's.
         grouped_rate: The same for products of experts, beside `gemm_rate`.
+        grouped_compute_rate: Rate of their computing alone, which reading weights may hide.
         attention_rate: Rate of a fused attention's forward kernel over the device's.
         attention_backward_rate: The same for the backward kernel.
         attention_half_tokens: Keys of a query at which both kernels reach half of these rates; the rates themselves
@@ -217,6 +219,7 @@ class KernelRates:
 
     gemm_rate: Positive = 1.0
     grouped_rate: Positive = 1.0
+    grouped_compute_rate: Positive = 1.0
     attention_rate: Positive = 1.0
     attention_backward_rate: Positive = 1.0
     attention_half_tokens: NonNegative = 0.0
@@ -277,6 +280,8 @@ class StepCosts:
         cast_seconds: Device time that a product with weights in fp8 takes more by a device's architecture, but of experts: scales are packed.
         narrow_expert_times: Times as long as experts' products with weights in fp8 take by a device's architecture, where Triton computes them.
         triton_experts_of: Families of models whose experts it does on such a device; on those that are not named all kernels are alike.
+        experts: How kernels in 16 bits compute experts, by a device's architecture; on those not named, tokens are brought to them.
+        tuned_experts: Columns of the experts for which tiles are tuned, by device and by the experts that a rank has.
         beside_seconds: Device time of a layer's kernels beside those that are counted, by a device's architecture and the kind of
             its attention (`rlplan/parts/`); nothing for those not named.
         latent: What latent attention takes beside its products by a device's architecture; nothing on those not named.
@@ -314,6 +319,8 @@ class StepCosts:
     cast_seconds: FrozenDict[str, NonNegative] = FrozenDict()
     narrow_expert_times: FrozenDict[str, Positive] = FrozenDict()
     triton_experts_of: tuple[str, ...] = ()
+    experts: FrozenDict[str, ExpertKernels] = FrozenDict()
+    tuned_experts: FrozenDict[str, FrozenDict[int, tuple[int, ...]]] = FrozenDict()
     beside_seconds: FrozenDict[str, FrozenDict[str, NonNegative]] = FrozenDict()
     latent: FrozenDict[str, LatentKernels] = FrozenDict()
     prompt_attention: FrozenDict[str, PromptAttention] = FrozenDict()

@@ -41,7 +41,10 @@ ENGINES = {
     ("vllm", "0.11"): "vllm-0.11-server",
     ("vllm", "0.12"): "vllm-0.11-server",
     ("vllm", "0.13"): "vllm-0.11-server",
+    ("vllm", "0.10"): "vllm-0.11-server",
     ("vllm", ""): "vllm-0.15",
+    ("sglang", "0.4"): "sglang-0.4",
+    ("sglang", "0.5.2"): "sglang-0.5",
     ("sglang", "0.5.3"): "sglang-0.5",
     ("sglang", "0.5.4"): "sglang-0.5",
     ("sglang", "0.5.5"): "sglang-0.5",
@@ -52,6 +55,8 @@ ENGINES = {
 CONVERSATIONS, CONVERSATIONS_SPREAD, CONVERSATIONS_LONGEST = "sharegpt", 1.1, 2048
 # Lengths that SGLang's benchmark draws by default: any up to the one that it is given (bench_serving.py, random_range_ratio 0).
 EVEN = "uniform"
+# Of the column `fit`.
+UNFITTED = "none"
 # SGLang's own where a row has none: max_running_requests is 2,048 at least, and what a card holds decides
 # (server_args.py and model_runner.py of 0.5), mem_fraction_static some 0.87 of cards of 80 GB and more.
 MOST_RUNNING, STATIC_FRACTION = 2048, 0.87
@@ -80,7 +85,12 @@ def rows_of(record: Record) -> Iterator[Row]:
 
 
 def is_fitted(record: Record) -> bool:
-    """Tell whether a constant is fitted on a record: what a server takes for a request, or how far forecasts are off."""
+    """Tell whether a constant is fitted on a record: what a server takes for a request, or how far forecasts are off.
+
+    A table whose column `fit` says so was collected when all constants stood.
+    """
+    if record.get("fit") == UNFITTED:
+        return False
     if record["dataset"] != EVEN:
         return record["dataset"] == SHORT
     return record["concurrency"] == "1" or fitted_on(row_key(record, KEY))

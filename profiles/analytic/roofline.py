@@ -73,24 +73,42 @@ class Roofline:
             )
         return rate
 
+    def _feeding(self, precision: Precision) -> float:
+        """Return how much faster a multiprocessor of the kernels' own device is, if this one is of their architecture; else 1."""
+        if self.shares.architecture != self.kernels.architecture:
+            return 1.0
+        return self._gemm_time.feeding(OF_PRODUCTS.get(precision, precision), self.peak(precision))
+
     def gemm(self, m: int, k: int, n: int, precision: Precision) -> Estimate:
         """Estimate the seconds of an m x k times k x n matrix product."""
         value_bytes = PRECISIONS[precision].weight_bytes
         peak = self.peak(precision) * self._borrowed_rate
-        seconds = self._gemm_time.seconds(m, k, n, value_bytes=value_bytes, peak=peak)
+        seconds = self._gemm_time.seconds(
+            m, k, n, value_bytes=value_bytes, peak=peak, feeding=self._feeding(precision)
+        )
         return self._by_kernels(seconds + self.dispatch_seconds, self.kernels.gemm.spread)
 
     def grouped_gemm(
-        self, m: float, k: int, n: int, count: int, precision: Precision
+        self, m: float, k: int, n: int, count: int, precision: Precision, rate: float = 1.0
     ) -> Estimate | None:
-        """Estimate the seconds of many products in one kernel; None where there is no such kernel."""
+        """Estimate the seconds of many products in one kernel; None where there is no such kernel.
+
+        Args:
+            rate: Of computing, over that of the kernels.
+        """
         grouped = self.kernels.grouped
         if grouped is None:
             return None
+        if rate != 1:
+            grouped = replace(grouped, rate=grouped.rate * rate)
         value_bytes = PRECISIONS[precision].weight_bytes
         peak = self.peak(precision) * self._borrowed_rate
         seconds = self._gemm_time.grouped_seconds(
-            GroupedShape(m, k, n, count), grouped, value_bytes=value_bytes, peak=peak
+            GroupedShape(m, k, n, count),
+            grouped,
+            value_bytes=value_bytes,
+            peak=peak,
+            feeding=self._feeding(precision),
         )
         return self._by_kernels(seconds + self.dispatch_seconds, grouped.spread)
 

@@ -1,7 +1,7 @@
 """What kernels take on an architecture, by constants fitted to operator tables: waves of tiles or of thread blocks over its multiprocessors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from rlplan.errors import UnknownNameError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.kept_sheets import read_sheet
 from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive
-from rlplan.models import Attention
+from rlplan.models import Attention, Precision
 
 # What kernels take on one architecture: constants fitted to operator tables, with their spread.
 #
@@ -29,6 +29,8 @@ class GemmKernels:
 
     Attributes:
         tiles: Share of a multiprocessor's peak rate by output tile, "rows x columns".
+        unit_flops_per_second: Peak of a multiprocessor of the device that these are fitted to, by precision; empty
+            where the shares hold on every device. A slower one is fed as fast and computes longer.
         depth_step: A product's depth is computed in steps of so many values.
         epilogue_seconds: Time to write out a tile of 256 x 128 that nothing hides.
         tail_fraction: Share of a started wave's time that the tiles missing in it still cost.
@@ -44,6 +46,7 @@ class GemmKernels:
     """
 
     tiles: FrozenDict[str, Positive]
+    unit_flops_per_second: FrozenDict[Precision, Positive] = FrozenDict()
     depth_step: AtLeastOne
     epilogue_seconds: NonNegative
     tail_fraction: NonNegative
@@ -245,6 +248,12 @@ def load_kernels(architecture: str) -> Kernels:
 # and wave quantisation). A product with few tiles is split along its depth, at the cost of adding
 # up partial sums. Every step grows with the shape, so a larger product is never faster.
 
+# What keeps a small tile from a multiprocessor's peak is how fast it is fed, which is as fast on a slower multiprocessor of the
+# same architecture (H20 has H100's with a quarter of the rate): there small tiles come as near to the peak as large ones, also
+# those of 16 and 32 rows, which win nothing where 64 rows are fed as fast. Nor does its clock fall in long products: 148 TFLOP/s
+# in place of 989 at 400 W in place of 700. That it falls in proportion down to half of the rate is an assumption: no device
+# lies between.
+
 # An output tile of 256 x 128 values, to which `epilogue_seconds` refers.
 EPILOGUE_VALUES: Final = 256 * 128
 SPLITS: Final = (2, 3, 4, 6, 8)
@@ -253,6 +262,10 @@ MOST_SPLIT_WAVES: Final = 2
 # Partial sums are kept in 32 bit: written once and read once a pass.
 PARTIAL_SUM_BYTES: Final = 8
 
+
+# Rows of the smallest tile that shares are fitted of, and of smaller ones.
+LEAST_TILE_ROWS: Final = 64
+FEWER_TILE_ROWS: Final = (16, 32)
 
 # Rows and columns of a small tile, and the depth that it takes at a time: engineering assumptions, the unit in which times of
 # tiles are fitted. That kernels take other tiles from some number of tokens on shows in vLLM's tables, where narrow experts
@@ -287,29 +300,50 @@ class GemmTime:
             (*(int(side) for side in name.split("x")), share)
             for name, share in kernels.tiles.items()
         ]
-        # By the peak rate: of each tile rows, columns, seconds for one of its depth, and its epilogue's.
-        self._timed: dict[float, list[tuple[float, float, float, float]]] = {}
+        self._most_share = max(share for _, _, share in self._tiles)
+        # By the peak rate and feeding: of each tile rows, columns, seconds for one of its depth, and its epilogue's.
+        self._timed: dict[tuple[float, float], list[tuple[float, float, float, float]]] = {}
 
-    def _timed_tiles(self, peak: float) -> list[tuple[float, float, float, float]]:
+    def feeding(self, precision: Precision, peak: float) -> float:
+        """Return how many times as fast as this device's a multiprocessor is that the shares are of; at least 1.
+
+        Args:
+            peak: The device's rate in flops per second at this precision.
+        """
+        known = self._kernels.unit_flops_per_second.get(precision, 0.0)
+        return max(1.0, known * self._units / peak)
+
+    def _shares(self, feeding: float) -> Iterator[tuple[float, float, float]]:
+        """Yield rows, columns and share of the peak of every tile."""
+        for rows, columns, share in self._tiles:
+            yield rows, columns, min(self._most_share, share * feeding)
+            if feeding > 1 and rows == LEAST_TILE_ROWS:
+                for few in FEWER_TILE_ROWS:
+                    yield few, columns, min(self._most_share, share * few / rows * feeding)
+
+    def _timed_tiles(self, peak: float, feeding: float) -> list[tuple[float, float, float, float]]:
         """Return rows, columns, seconds for each of its depth and seconds of its epilogue of every tile."""
-        if peak not in self._timed:
+        if (peak, feeding) not in self._timed:
             epilogue_seconds, units = self._kernels.epilogue_seconds, self._units
-            self._timed[peak] = [
+            self._timed[peak, feeding] = [
                 (
                     rows,
                     columns,
                     2 * (rows * columns) * units / (peak * share),
                     epilogue_seconds * (rows * columns) / EPILOGUE_VALUES,
                 )
-                for rows, columns, share in self._tiles
+                for rows, columns, share in self._shares(feeding)
             ]
-        return self._timed[peak]
+        return self._timed[peak, feeding]
 
-    def seconds(self, m: int, k: int, n: int, *, value_bytes: int, peak: float) -> float:
+    def seconds(
+        self, m: int, k: int, n: int, *, value_bytes: int, peak: float, feeding: float = 1.0
+    ) -> float:
         """Return the seconds of an m x k times k x n product.
 
         Args:
             peak: The device's rate in flops per second at this precision.
+            feeding: As the method of that name has it.
         """
         kernels, units = self._kernels, self._units
         memory = (m * k + k * n + m * n) * value_bytes / self._memory_rate
@@ -317,12 +351,12 @@ class GemmTime:
         exponent, step = kernels.overlap_exponent, kernels.depth_step
         best = math.inf
         depth = -(-k // step) * step
-        for rows, columns, seconds_per_depth, epilogue in self._timed_tiles(peak):
+        for rows, columns, seconds_per_depth, epilogue in self._timed_tiles(peak, feeding):
             tiles = -(-m // rows) * -(-n // columns)
             each = depth * seconds_per_depth + epilogue
             # No waves take less than all tiles one after another on all units: most need no closer look.
             if tiles / units * each < best:
-                compute = self._waves_seconds(tiles / units, each)
+                compute = self._waves_seconds(tiles / units, each, feeding)
                 if compute < best:
                     best = min(best, overlapped(compute, memory, exponent))
             for parts in SPLITS:
@@ -330,14 +364,20 @@ class GemmTime:
                 if tiles * parts > MOST_SPLIT_WAVES * units or moved >= best:
                     break
                 each = -(-k // (parts * step)) * step * seconds_per_depth + epilogue
-                compute = self._waves_seconds(tiles * parts / units, each)
+                compute = self._waves_seconds(tiles * parts / units, each, feeding)
                 if compute < best:
                     split = overlapped(compute, moved - kernels.split_seconds, exponent)
                     best = min(best, split + kernels.split_seconds)
         return best + kernels.fixed_seconds
 
     def grouped_seconds(
-        self, shape: GroupedShape, grouped: GroupedKernels, *, value_bytes: int, peak: float
+        self,
+        shape: GroupedShape,
+        grouped: GroupedKernels,
+        *,
+        value_bytes: int,
+        peak: float,
+        feeding: float = 1.0,
     ) -> float:
         """Return the seconds of products m x k times k x n that one kernel computes.
 
@@ -347,18 +387,20 @@ class GemmTime:
 
         Args:
             peak: The device's rate in flops per second at this precision.
+            feeding: As the method of that name has it.
         """
         kernels, (m, k, n, products) = self._kernels, shape
         moved = products * (m * k + k * n + m * n) * value_bytes
         memory = moved / (self._memory_rate * grouped.memory_rate)
         depth = -(-k // kernels.depth_step) * kernels.depth_step
         best = math.inf
-        for rows, columns, share in self._tiles:
+        for rows, columns, share in self._shares(feeding):
             tiles = products * max(1.0, m / rows + 0.5) * -(-n // columns)
             area = rows * columns
             seconds_per_depth = 2 * area * self._units / (peak * share * grouped.rate)
             epilogue = kernels.epilogue_seconds * area / EPILOGUE_VALUES
-            compute = self._waves_seconds(tiles / self._units, depth * seconds_per_depth + epilogue)
+            each = depth * seconds_per_depth + epilogue
+            compute = self._waves_seconds(tiles / self._units, each, feeding)
             best = min(best, overlapped(compute, memory, kernels.overlap_exponent))
         if m <= SMALL_TILE[0] and m * products <= grouped.few_rows:
             best = max(best, self._small_tiles_seconds(shape, grouped))
@@ -374,13 +416,14 @@ class GemmTime:
         each_seconds = grouped.tile_seconds + steps * grouped.depth_seconds
         return shape.products * rows * columns / self._units * each_seconds
 
-    def _waves_seconds(self, filled: float, tile_seconds: float) -> float:
+    def _waves_seconds(self, filled: float, tile_seconds: float, feeding: float) -> float:
         """Return the seconds of so many waves, `filled` of which hold tiles."""
         kernels = self._kernels
         tail = kernels.tail_fraction
         waves = tail * math.ceil(filled) + (1 - tail) * max(filled, 1.0)
         seconds = waves * tile_seconds
-        return seconds * (1 + kernels.slowdown * seconds / (seconds + kernels.slowdown_seconds))
+        slowdown = kernels.slowdown * max(0.0, 2 - feeding)
+        return seconds * (1 + slowdown * seconds / (seconds + kernels.slowdown_seconds))
 
 
 def overlapped(compute_seconds: float, memory_seconds: float, exponent: float) -> float:

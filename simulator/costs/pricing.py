@@ -697,7 +697,9 @@ def _seconds(
             sizes = (operator.m, operator.k, operator.n)
             rate = rates.gemm_rate
             if operator.count > 1:
-                whole = device.grouped_gemm(*sizes, operator.count, setting.precision)
+                whole = device.grouped_gemm(
+                    *sizes, operator.count, setting.precision, rates.grouped_compute_rate
+                )
                 rate *= rates.grouped_rate
             else:
                 whole = device.gemm(*sizes, setting.precision)

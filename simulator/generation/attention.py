@@ -79,8 +79,10 @@ class LatentCosts:
         if sparse is None:
             return seconds
         index = sparse.step_seconds if kind.attention == INDEXED else 0.0
-        serial = sparse.serial_seconds * min(cached, sizes_of(kind).index_tokens)
-        waits = max(0.0, serial - reading_seconds)
+        chosen = min(cached, sizes_of(kind).index_tokens)
+        serial = sparse.serial_seconds * chosen
+        products = running * chosen * self._product_seconds(sparse, kind)
+        waits = max(0.0, serial - reading_seconds, products - reading_seconds)
         return seconds + index + running * sparse.sequence_seconds + waits
 
     def prompts(
@@ -98,15 +100,22 @@ class LatentCosts:
         if sparse is None or seen + tokens <= sparse.whole_tokens:
             return None
         sizes, heads = sizes_of(kind), q_heads(kind, self.tp)
-        blocks = -(-heads // sparse.block_heads)
         seconds = tokens * (sparse.query_seconds + sparse.head_seconds * heads)
-        products = seen_pairs(sizes.index_tokens, tokens, seen) * blocks * sparse.chosen_seconds
+        pairs = seen_pairs(sizes.index_tokens, tokens, seen)
+        seconds += pairs * self._product_seconds(sparse, kind)
         if kind.attention == INDEXED:
             scored = seen_pairs(ALL_TOKENS, tokens, seen) * sizes.index_heads
             seconds += tokens * sparse.index_query_seconds
-            products += scored * sparse.index_seconds
-        seconds += products * sparse.product_times(self.sheet.peak_flops_per_second["bf16"])
+            seconds += scored * sparse.index_seconds * self._product_times(sparse)
         return Estimate(count * seconds, 0.0, Source.FITTED)
+
+    def _product_seconds(self, sparse: SparseKernels, kind: ModelArchitecture) -> float:
+        """Return seconds of a query's products with a token that it attends to."""
+        blocks = -(-q_heads(kind, self.tp) // sparse.block_heads)
+        return blocks * sparse.chosen_seconds * self._product_times(sparse)
+
+    def _product_times(self, sparse: SparseKernels) -> float:
+        return sparse.product_times(self.sheet.peak_flops_per_second["bf16"])
 
     def _latent(self, kind: ModelArchitecture) -> LatentKernels:
         if not kind.attention.endswith(LATENT_ATTENTION):

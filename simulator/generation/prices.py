@@ -46,6 +46,7 @@ from rlplan.simulator.costs.pricing import (
 from rlplan.simulator.costs.towers import seconds_per_prompt_token
 from rlplan.simulator.generation.attention import LatentCosts, cached_value_bytes, of_prompts
 from rlplan.simulator.generation.exchanges import exchanged
+from rlplan.simulator.generation.expert_kernels import in_place
 from rlplan.simulator.generation.nodes import NODES, corners, nodes, stretches
 from rlplan.simulator.generation.replica import run_seconds
 from rlplan.simulator.model import (
@@ -558,7 +559,8 @@ class EngineSteps:
         """Return what each operator of a layer takes but for those of attention, with what quantises their inputs."""
         costs, narrow = self.engine.steps, quantises_inputs(self.setting.precision)
         if not narrow:
-            return self._prices(operators, self.setting)
+            operators, setting = in_place(costs, self.setting, self.model, operators, tokens)
+            return self._prices(operators, setting)
         if costs.cast_bytes:
             operators = with_input_casts(operators, tokens, costs.cast_bytes)
         if self.setting.precision != "fp8":  # of no other format the rest was measured
