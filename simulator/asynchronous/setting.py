@@ -81,6 +81,7 @@ class StreamSetting:
         takes_batches: Whether an iteration takes the units that were begun for it; else those that end first.
         most_units: Limit on the units under way: a new one is begun when another ends. Infinite where replicas begin
             units whenever they have room.
+        replica_units: The same for each replica that generates, those on lent GPUs counted while they do.
         warm_up: Iterations that are simulated first, until the pools are busy, and not counted.
         counted: Iterations over which the mean is taken.
     """
@@ -106,11 +107,16 @@ class StreamSetting:
     bounds_ages: bool = True
     takes_batches: bool = False
     most_units: float = math.inf
+    replica_units: float = math.inf
 
     @property
     def refills(self) -> bool:
         """Tell whether a new unit is begun only when another one ends."""
-        return self.most_units < math.inf
+        return self.units_with(1) < math.inf
+
+    def units_with(self, replicas: int) -> float:
+        """Return how many units are under way at the most while so many replicas generate."""
+        return min(self.most_units, self.replica_units * replicas)
 
     @property
     def iterations(self) -> int:
@@ -166,13 +172,16 @@ def setting_of(
     )
     begun = math.ceil(prompts * work.over_provisioning) * work.samples_per_prompt // unit
     limits = framework.limits_prompts and plan.flow.is_endless
+    each = framework.replica_prompts if plan.flow.is_endless else None
     return StreamSetting(
         replicas=played,
         whole_replicas=replicas,
         prompts=prompts,
         samples=work.samples_per_prompt,
         unit=unit,
-        bundle=_bundle(work.samples_per_prompt, prompts, played, in_turn=limits),
+        bundle=_bundle(
+            work.samples_per_prompt, prompts, played, in_turn=limits or each is not None
+        ),
         learnt=learnt,
         begun=begun,
         pieces=pieces,
@@ -188,6 +197,7 @@ def setting_of(
         bounds_ages=framework.bounds_ages,
         takes_batches=whole,
         most_units=max(1.0, staleness) * begun if limits else math.inf,
+        replica_units=math.inf if each is None else each * work.samples_per_prompt / unit,
     )
 
 
@@ -222,9 +232,11 @@ def _iterations(
     enough = math.ceil(effort.counted_sequences / (sequences * turns))
     every = plan.sync_every
     warm_up = every * math.ceil(min(staleness + 1, most) / every)
+    counted = math.ceil(max(effort.iterations, enough) / every)
     if adapts:
         warm_up += every * ADAPTING_INTERVALS
-    return warm_up, every * math.ceil(max(effort.iterations, enough) / every)
+        counted = max(counted, ADAPTING_INTERVALS)  # the share goes to and fro
+    return warm_up, every * counted
 
 
 def _played_replicas(
