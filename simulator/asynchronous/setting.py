@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import parts_of_updates, rounds_together
+from rlplan.framework import FrameworkSheet
 from rlplan.plan import InFlight, Plan
 from rlplan.rules.layouts import divisors
 from rlplan.simulator.placed import PlacedTask
@@ -151,7 +152,6 @@ def setting_of(
     staleness = plan.staleness - beyond
     turns = sum(each.share * mean_length(each.turns) for each in work.environments) or 1.0
     warm_up, counted = _iterations(plan, staleness, most, turns, effort)
-    updates = work.updates
     prompts = round(work.prompts * generate.task.batches * rounds_together(plan.job))
     batches = warm_up + counted + min(staleness, most)
     sequences = prompts * work.samples_per_prompt * work.over_provisioning * batches
@@ -163,16 +163,11 @@ def setting_of(
     learnt = prompts * work.samples_per_prompt // unit
     framework = generate.framework
     whole = framework.takes_batches and plan.flow.is_endless
-    number = 1 if whole else min(updates * _pieces_of_update(plan), learnt)
-    pieces = tuple(
-        learnt * (piece + 1) // number - learnt * piece // number for piece in range(number)
-    )
-    ends = tuple(
-        (piece + 1) * updates // number > piece * updates // number for piece in range(number)
-    )
+    number = 1 if whole else min(work.updates * _pieces_of_update(plan), learnt)
+    pieces, ends = _pieces(learnt, number, work.updates)
     begun = math.ceil(prompts * work.over_provisioning) * work.samples_per_prompt // unit
-    limits = framework.limits_prompts and plan.flow.is_endless
-    each = framework.replica_prompts if plan.flow.is_endless else None
+    most_units, replica_units = _limits(framework, plan, max(1.0, staleness) * begun, unit)
+    limits = min(most_units, replica_units) < math.inf
     return StreamSetting(
         replicas=played,
         whole_replicas=replicas,
@@ -180,7 +175,10 @@ def setting_of(
         samples=work.samples_per_prompt,
         unit=unit,
         bundle=_bundle(
-            work.samples_per_prompt, prompts, played, in_turn=limits or each is not None
+            work.samples_per_prompt,
+            prompts,
+            played,
+            in_turn=limits,
         ),
         learnt=learnt,
         begun=begun,
@@ -196,9 +194,33 @@ def setting_of(
         ahead=not plan.learns_in_order and plan.job.framework == OWN,
         bounds_ages=framework.bounds_ages,
         takes_batches=whole,
-        most_units=max(1.0, staleness) * begun if limits else math.inf,
-        replica_units=math.inf if each is None else each * work.samples_per_prompt / unit,
+        most_units=most_units,
+        replica_units=replica_units,
     )
+
+
+def _pieces(learnt: int, number: int, updates: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Return the units of each piece of an iteration, and for each whether an optimizer step ends it."""
+    units = tuple(
+        learnt * (piece + 1) // number - learnt * piece // number for piece in range(number)
+    )
+    ends = tuple(
+        (piece + 1) * updates // number > piece * updates // number for piece in range(number)
+    )
+    return units, ends
+
+
+def _limits(framework: FrameworkSheet, plan: Plan, ahead: float, unit: int) -> tuple[float, float]:
+    """Return the units that may be under way, of all replicas and of each.
+
+    Args:
+        ahead: Units that may be begun before they are learnt from.
+    """
+    most, prompts = framework.limits_prompts, framework.replica_prompts
+    if not plan.flow.is_endless:
+        return math.inf, math.inf
+    each = math.inf if prompts is None else prompts * plan.job.workload.samples_per_prompt / unit
+    return ahead if most else math.inf, each
 
 
 def prepared_share(plan: Plan, task: PlacedTask, setting: StreamSetting) -> int:
