@@ -178,8 +178,10 @@ def _left_over(
     found = decode(MeasuredRun, load_json(file), str(file))
     if not found.trace.iterations or found.trace.iterations[-1].iteration + 1 != done:
         return None
-    if done != iterations and not stops_at_once(start.run_folder, done, stopping):
+    stopped = "" if done == iterations else stops_at_once(start.run_folder, done, stopping)
+    if done != iterations and not stopped:
         return None
+    found = replace(found, stopped=stopped)
     return found if replace(found.plan, made_by=plan.made_by) == plan else None
 
 

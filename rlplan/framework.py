@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.files.limits import NonNegative, NonNegativeInt, Positive, Updates
+from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive, Updates
 from rlplan.job import (
     USUAL_WEIGHT_SYNC,
     Engines,
@@ -135,6 +135,8 @@ class FrameworkSheet:
             the prompts that end first, and each update starts as soon as its own share has ended.
         limits_prompts: Whether no more prompts are under way, in mode async, than `staleness` batches have: the next one
             begins when all responses of another have ended, and its responses go to all replicas in turn.
+        replica_prompts: Prompts that are under way for each replica at the most, in mode async: the next one begins when all
+            responses of another have ended, and its responses go to all replicas in turn. None where nothing limits them.
         staleness: Default bound, in updates, on how old the generating weights may be when generation has its own
             GPUs; None where iterations run one after another.
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
@@ -176,6 +178,7 @@ class FrameworkSheet:
     bounds_ages: bool = True
     takes_batches: bool = False
     limits_prompts: bool = False
+    replica_prompts: AtLeastOne | None = None
     staleness: Updates | None = None
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME

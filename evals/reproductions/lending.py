@@ -1,20 +1,22 @@
 """What lending a trainer's idle GPUs to generation brings: verl's dynamic scheduling and step switching, and FluidRL's workers, forecast.
 
-Each figure of verl's is forecast twice: from sheets alone, and with a factor of generation that is fitted on the published
-runs without lending. No published figure of a run that lends has a part in either. FluidRL's are forecast from sheets alone.
+Each figure of verl's is forecast twice: from sheets alone, and with factors that are fitted on the published runs without
+lending. No published figure of a run that lends has a part in either. FluidRL's are forecast from sheets alone.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
-from scipy.optimize import brentq
+from scipy.optimize import brentq, minimize
 
 from rlplan.calibration import Calibration, Factor, WorkKind
 from rlplan.evals.claims import Bound, Measured, Stated, judged
 from rlplan.evals.settings.published_points import Progress
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines
+from rlplan.job import Engines, Speculation
 from rlplan.plan import Lending
 from rlplan.planner.measured.framework_runs import PublishedRun, job_of, plan_of
 from rlplan.profiles.facts import load_facts
@@ -29,20 +31,30 @@ WITHIN = 1 / 3
 NO_GAIN = 0.03
 
 SWITCH, SCHEDULING = "step switching on 24 H100", "dynamic scheduling on 32 H20"
-MODES = "separate_async on 32 GPUs"
+LATER = "step switching on 24 H100, 150 steps"
+MODES = "sync and separate_async on 32 GPUs"
 # docs/advance/v1_async_trainer.md: hours of 100 steps without and with the switch.
 SWITCH_OFF = 13.15 * HOUR_SECONDS / 100
 SWITCH_ON = 11.79 * HOUR_SECONDS / 100
 SWITCH_GAIN = 0.103
-# The same, "V1 trainer all modes": hours of 150 steps of separate_async on two trainer nodes and two rollout nodes.
+# verl pull request 7373: hours of 150 steps without and with it.
+LATER_OFF = 18.80 * HOUR_SECONDS / 150
+LATER_ON = 16.43 * HOUR_SECONDS / 150
+LATER_GAIN = 0.126
+# The document again, "V1 trainer all modes": hours of 150 steps of separate_async on two trainer nodes and two rollout nodes, and
+# of sync on all four.
 MODES_SECONDS = 14.10 * HOUR_SECONDS / 150
-# docs/advance/dynamic_schedule.md: what dynamic scheduling takes less than each static split.
+SYNC_SECONDS = 22.79 * HOUR_SECONDS / 150
+# verl pull request 6556: hours of 16 + 16 GPUs, of 8 + 24, and of 16 + 16 with dynamic scheduling, of steps that are not counted.
+EVEN_HOURS, UNEVEN_HOURS, DYNAMIC_HOURS = 6.546, 6.379, 5.4
 GAIN_OVER_EVEN, GAIN_OVER_UNEVEN = 0.175, 0.153
-EVEN_OVER_UNEVEN = (1 - GAIN_OVER_UNEVEN) / (1 - GAIN_OVER_EVEN)
+EVEN_OVER_UNEVEN = EVEN_HOURS / UNEVEN_HOURS
 
-# Qwen3.5-35B-A3B, TP2 PP2 CP2 EP8, vLLM with TP4: 64 prompts with 8 responses in 4 updates, whose weights go over together.
+# Qwen3.5-35B-A3B, TP2 PP2 CP2 EP8, vLLM with TP4 in 0.7 of each GPU: 64 prompts with 8 responses in 4 updates, whose weights go
+# over together. Micro-batches are of one sequence, since this model's layers are not packed.
 V1 = PublishedRun(
     framework="verl-megatron",
+    engines=Engines(generate="vllm-0.15"),
     algorithm="grpo",
     model="qwen3.5-35b-a3b",
     gpu="h100",
@@ -60,16 +72,21 @@ V1 = PublishedRun(
     prompt_tokens=157,
     response_tokens=Logged(mean=13_343, max=32_768),
     longest_tokens=34_816,
-    token_budget=34_816,
+    packs=False,
     tp=2,
     pp=2,
     cp=2,
     ep=8,
     rollout_tp=4,
+    rollout_memory_fraction=0.7,
     recomputes=True,
     old_log_prob="engine",
     offloads=frozenset({"actor"}),
 )
+# Each run has lengths of its own; those of the pull request's follow from its tokens a second.
+V1_SWITCHING = replace(V1, response_tokens=Logged(mean=13_478, max=32_768))
+V1_LATER = replace(V1, response_tokens=Logged(mean=13_193, max=32_768))
+V1_LATER_SWITCHING = replace(V1, response_tokens=Logged(mean=12_694, max=32_768))
 # The same with as many GPUs again that generate, EP4, the trainer's own log-probabilities and shorter responses.
 V1_EVEN = replace(
     V1,
@@ -79,7 +96,18 @@ V1_EVEN = replace(
     old_log_prob="trainer",
     response_tokens=Logged(mean=12_288, max=32_768),
 )
-# The same model with its script: TP4 PP2 EP8, SGLang with TP8 and 128 sequences at most, half a batch ahead.
+V1_SYNC = replace(
+    V1_EVEN,
+    mode="sync",
+    parts=1,
+    staleness=0.0,
+    in_flight="drain",
+    train_gpus=0,
+    rollout_gpus=0,
+    response_tokens=Logged(mean=12_720, max=32_768),
+)
+# The same model with its script: TP4 PP2 EP8, SGLang with TP8 and 128 sequences at most, half a batch ahead, packed. Four tokens are guessed
+# ahead by the model's own layer: each is taken to be accepted with the probability at which three give slime's 3.24 tokens a round.
 EVEN = replace(
     V1,
     framework="verl-fully-async",
@@ -90,12 +118,13 @@ EVEN = replace(
     staleness=5.0,
     response_tokens=Logged(mean=13_400, max=64_000),
     longest_tokens=68_096,
+    packs=True,
     token_budget=70_000,
     tp=4,
     cp=1,
     rollout_tp=8,
-    rollout_memory_fraction=0.7,
     rollout_running=128,
+    speculation=Speculation(draft_tokens=4, acceptance=0.863),
 )
 UNEVEN = replace(EVEN, train_gpus=8, rollout_gpus=24, pp=1)
 # FluidRL (RLBoost, arXiv:2510.19225; github.com/Terra-Flux/PolyRL, REPRODUCE.md and examples/scripts/run_*_grpo8b_*.sh): Qwen3-8B on one
@@ -128,47 +157,46 @@ COLOCATED = PublishedRun(
     compares_reference=True,
 )
 HARVESTING = Lending(policy="adaptive", until=0.5, memory_fraction=0.6)
-SWITCHING = Lending(policy="adaptive", until=0.4, memory_fraction=0.6)
+SWITCHING = Lending(policy="adaptive", until=0.4, memory_fraction=0.7)
 DYNAMIC = Lending(policy="adaptive", until=0.6, memory_fraction=0.45)
 NOTES = (
     (
         "verl's switch (trainer.v1.separate_async.hybrid_rollout.enable_switch) is played as an adaptive share that begins at "
         "0.4, its dynamic scheduling as one that begins at 0.6; its `default` policy takes steps of 0.02 to 0.1 upwards and "
-        "0.02 downwards, where 0.05 and 0.03 are played. Each interval between syncs is a step of 4 mini-batches of 16 prompts."
+        "0.02 downwards, where 0.05 and 0.03 are played. Each interval between syncs is a step of 4 mini-batches of 16 prompts. Each run "
+        "has its own published length of responses: those of the pull request with the switch are 4 % shorter, so that its 12.6 % are 9.2 % a token."
     ),
     (
-        "From sheets: nothing is fitted. Calibrated: one factor of generation, at which the published runs without lending come "
-        "out: on H100 that on 16 + 8 GPUs (473 s a step); on H20, whose seconds are published as pictures alone, 16 + 16 GPUs "
-        "take 1.027 times as long as 8 + 24, which follows from both gains."
+        "From sheets: nothing is fitted. Calibrated: on H100 factors of generation and of training, by least squares of the three kinds of "
+        "published runs without a switch (16 + 8 GPUs, 16 + 16, and 32 by turns); on H20, whose seconds a step are not known since its hours are of "
+        "steps that nobody counted, a factor of training at which 16 + 16 GPUs take 1.026 times as long as 8 + 24."
     ),
     (
-        "No stage's seconds are published, and the switch's gain hangs on what training takes. Forecast are 134 s of a step for "
-        "updates on 16 H100. With generation as it was, and updates twice as long, the switch would bring 16 %, 2.5 times as long "
-        "8 %, three times 4 %; as they are forecast, 28 %. So it is a figure of how well the update is known, and that is not tuned here."
+        "What was found by verl's source (commit 1dda039b), and is forecast so since. Its setup asks for vLLM 0.18 or later, which "
+        "prepares a step while the one before computes: the runs were forecast with vLLM 0.11, whose host's time made a step of 16 + 8 GPUs 23 % too "
+        "long and let the switch gain 31.6 %. Its script of this model does not pack sequences on GPUs (use_remove_padding=False), since gated delta nets were not packed there. "
+        "Its fully asynchronous trainer has no more prompts under way than 16 a server, each until its last response has ended "
+        "(`replica_prompts` of its sheet): a static split's servers are half empty while long responses end, and lent ones bring 16 prompts each. Without that a factor that "
+        "explained the static splits left a gain of 8 %. "
+        "Its script guesses four tokens ahead by the model's own layer."
     ),
     (
-        "The run of 16 + 16 GPUs without a switch (verl's table of V1's modes, 338 s a step; its GPUs are taken for H100, as those of the "
-        "table beside it are) has no part in the factor: with it that run is forecast 12 % too short, from sheets 8 % too long. With "
-        "training and log-probabilities 2.5 times as long as forecast it would be 4 % too short and the switch's gain 8 %, but the run "
-        "of 16 + 8 then 8 % too long: two factors do not explain both runs without lending."
+        "How many guesses are accepted is not published for that run. Taken is the probability at which three guesses give 3.24 tokens a round, as slime "
+        "logged of Qwen3.6-27B (benchmarks/logged_steps.csv). With 2.5 to 4 tokens a step in place of 3.8 the factor of training "
+        "becomes 1.78 to 1.13, and the calibrated gains stay at 12 to 14 % and 10 to 12 %. Assumed on H20: a mean of 13,400 tokens, as the same model had on the same data on H100 with half the "
+        "limit; on 8 training GPUs TP4 EP8 without pipeline, since the stated TP4 PP2 EP8 needs 16."
     ),
     (
-        "verl's table of V1's modes has a synchronous run on those 32 GPUs too (547 s a step), which has no part in the factor either: "
-        "from sheets it is forecast 16 % too short, where 16 + 16 is 8 % and 16 + 8 23 % too long. With generation 0.8 and training "
-        "2.5 times as long as from sheets they come out 17 % and 1 % too short and 10 % too long. So no two factors explain the three: "
-        "generation of 64 sequences a replica (the synchronous run) is forecast too fast, that of several hundred (16 + 8) too slow, "
-        "and the updates cannot be told apart from it."
-    ),
-    (
-        "Assumed on H20: a mean of 13,400 tokens, as the same model had on the same data on H100 with half the limit; on 8 "
-        "training GPUs TP4 EP8 without pipeline, since the stated TP4 PP2 EP8 does not fit on 8. Multi-token prediction, with "
-        "which the script samples, is not forecast: how many guesses are accepted is not published; the factor of 0.5 that the static splits "
-        "give would be one of two tokens a step."
+        "What is left. Updates are forecast too fast from sheets: other runs of verl's Megatron trainer with models of this family take 1.3 to 1.7 times as "
+        "long as forecast (benchmarks/logged_steps.csv, Qwen3.5-4B, 9B and 27B), and these ask for 2.1. The synchronous run, whose replicas "
+        "have 64 sequences and fewer, is forecast too short even then, so that generation of few sequences is too fast as well. That run pulls the factor of training up, and a "
+        "longer update leaves less to lend: with generation 1.1 and training 1.5 times as long, runs of 16 + 8 come out 1 to 5 % too long and the gains 11 and 14 %. No stage's seconds are published. A response spans 1.47 versions of weights "
+        "in the pull request's run without the switch, that is 241 responses are under way at a sync; forecast are 161 from sheets, 80 with the factors: it has longer tails than forecast."
     ),
     (
         "FluidRL's shares follow what training waited for in the steps before, and are played as an adaptive share that begins at a half. "
         "Weights go by verl's broadcast and not by its own transfer, and nothing that waits for network or pre-emption counts. A mean of "
-        "8,000 tokens a response is assumed; with 5,000 the gains come out at 21, 30, 35 and 37 %, with 11,000 at 19, 31, 37 and 37 %. Its rates are rounded to a thousand "
+        "8,000 tokens a response is assumed; with 5,000 the gains come out at 21, 30, 35 and 37 %, with 11,000 at 19, 31, 37 and 37 % (before more intervals were counted). Its rates are rounded to a thousand "
         "tokens a second, so that a gain of 13 % may be one of 10 to 17 %. They were forecast once, before anything was changed for them."
     ),
     (
@@ -182,43 +210,72 @@ NOTES = (
 )
 
 
-# How many times as long generation takes as sheets say.
-SHEETS = 1.0
+class Factors(NamedTuple):
+    """How many times as long as sheets say generation takes, and whatever passes over a batch to train on it."""
+
+    generation: float = 1.0
+    training: float = 1.0
+
+
+SHEETS = Factors()
 
 
 @cache
 def seconds_of(
-    run: PublishedRun, lending: Lending | None = None, generation: float = SHEETS
+    run: PublishedRun, lending: Lending | None = None, factors: Factors = SHEETS
 ) -> float:
-    """Return the seconds of a step, with or without lending, where generation takes so many times as long."""
+    """Return the seconds of a step, with or without lending."""
     job = job_of(run)
     plan = replace(plan_of(run, job), lending=lending)
     facts = load_facts(job)
-    if generation != SHEETS:
-        stages = FrozenDict[WorkKind, Factor]({"generation": Factor(value=generation)})
+    if factors != SHEETS:
+        training = Factor(value=factors.training)
+        stages = FrozenDict[WorkKind, Factor](
+            {
+                "generation": Factor(value=factors.generation),
+                "training": training,
+                "inference": training,
+            }
+        )
         facts = facts.with_calibration(Calibration(site="static runs", stages=stages))
     return simulate(plan, facts).iteration_seconds * run.parts
 
 
-@cache
-def factor_of_switch() -> float:
-    """Return the factor of generation at which the run without the switch takes as long as it did."""
-    return _root(lambda factor: seconds_of(V1, None, factor) - SWITCH_OFF, 0.3, 1.2)
+# Published runs of V1 without a switch, of three kinds, by which its factors are fitted.
+WITHOUT_SWITCH = ((V1, SWITCH_OFF), (V1_EVEN, MODES_SECONDS), (V1_SYNC, SYNC_SECONDS))
 
 
 @cache
-def factor_of_scheduling() -> float:
-    """Return the factor of generation at which the static splits take as long beside each other as they did."""
+def factors_of_switch() -> Factors:
+    """Return the factors at which the runs without the switch take as long as they did, by least squares of logarithms."""
+
+    def error(logs: Sequence[float]) -> float:
+        factors = Factors(*(math.exp(each) for each in logs))
+        return sum(
+            math.log(seconds_of(run, None, factors) / seconds) ** 2
+            for run, seconds in WITHOUT_SWITCH
+        )
+
+    # Steps of a search on figures that chance in orders moves by about 1 %.
+    found = minimize(
+        error, [0.1, 0.3], method="Nelder-Mead", options={"xatol": 0.03, "fatol": 1e-4}
+    )
+    return Factors(*(math.exp(each) for each in found.x))
+
+
+@cache
+def factors_of_scheduling() -> Factors:
+    """Return the factor of training at which the static splits take as long beside each other as they did.
+
+    Of one, generation is what a step waits for, of the other training: so their ratio tells both apart.
+    """
 
     def error(factor: float) -> float:
-        even, uneven = (seconds_of(run, None, factor) for run in (EVEN, UNEVEN))
+        factors = Factors(training=factor)
+        even, uneven = (seconds_of(run, None, factors) for run in (EVEN, UNEVEN))
         return even / uneven - EVEN_OVER_UNEVEN
 
-    return _root(error, 0.25, 1.2)
-
-
-def _root(error: Callable[[float], float], low: float, high: float) -> float:
-    return float(brentq(error, low, high, rtol=0.01))
+    return Factors(training=float(brentq(error, 0.5, 3.0, rtol=0.01)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,27 +286,32 @@ class Gain:
     run: PublishedRun
     over: PublishedRun
     lending: Lending
-    factor: Callable[[], float]
+    factors: Callable[[], Factors]
     published: float
     where: str
 
-    def forecast(self, generation: float) -> float:
-        """Return the share of the seconds that lending saves where generation takes so many times as long."""
-        lent = seconds_of(self.run, self.lending, generation)
-        return 1 - lent / seconds_of(self.over, None, generation)
+    def forecast(self, factors: Factors) -> float:
+        """Return the share of the seconds that lending saves."""
+        lent = seconds_of(self.run, self.lending, factors)
+        return 1 - lent / seconds_of(self.over, None, factors)
 
 
 GAINS = (
     Gain(
-        "16 + 8 GPUs over the same without", V1, V1, SWITCHING, factor_of_switch, SWITCH_GAIN, SWITCH
+        "16 + 8 GPUs over the same without",
+        V1_SWITCHING, V1, SWITCHING, factors_of_switch, SWITCH_GAIN, SWITCH,
+    ),
+    Gain(
+        "16 + 8 GPUs over the same without, other runs",
+        V1_LATER_SWITCHING, V1_LATER, SWITCHING, factors_of_switch, LATER_GAIN, LATER,
     ),
     Gain(
         "16 + 16 GPUs over the same without",
-        EVEN, EVEN, DYNAMIC, factor_of_scheduling, GAIN_OVER_EVEN, SCHEDULING,
+        EVEN, EVEN, DYNAMIC, factors_of_scheduling, GAIN_OVER_EVEN, SCHEDULING,
     ),
     Gain(
         "16 + 16 GPUs over 8 + 24 without",
-        EVEN, UNEVEN, DYNAMIC, factor_of_scheduling, GAIN_OVER_UNEVEN, SCHEDULING,
+        EVEN, UNEVEN, DYNAMIC, factors_of_scheduling, GAIN_OVER_UNEVEN, SCHEDULING,
     ),
 )  # fmt: skip
 
@@ -281,7 +343,7 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
         name="lending",
         title="Lending a trainer's idle GPUs to generation, forecast",
         source="verl documentation, docs/advance/dynamic_schedule.md and docs/advance/v1_async_trainer.md (commit 1dda039b), "
-        "with verl/experimental/fully_async_policy/shell/run_qwen35_35b_a3b_math_dynamic_megatron.sh; FluidRL, github.com/Terra-Flux/PolyRL, "
+        "pull requests 6556 and 7373, with verl/experimental/fully_async_policy/shell/run_qwen35_35b_a3b_math_dynamic_megatron.sh; FluidRL, github.com/Terra-Flux/PolyRL, "
         "REPRODUCE.md (commit 2b2422dd)",
         notes=(*NOTES, _factors()),
         points=tuple(_points(progress)),
@@ -290,21 +352,27 @@ def reproduce(progress: Progress | None = None) -> Reproduction:
 
 
 def _factors() -> str:
-    switch, scheduling = factor_of_switch(), factor_of_scheduling()
-    return f"Factors of generation that the runs without lending gave: {switch:.2f} on H100, {scheduling:.2f} on H20."
+    switch, scheduling = factors_of_switch(), factors_of_scheduling()
+    return (
+        f"Factors that the runs without lending gave: generation {switch.generation:.2f} and training {switch.training:.2f} on H100, "
+        f"training {scheduling.training:.2f} on H20."
+    )
 
 
 def _points(progress: Progress | None) -> Sequence[Point]:
     runs = (
         (SWITCH, "16 + 8, without", V1, None, SWITCH_OFF),
-        (SWITCH, "16 + 8, switching", V1, SWITCHING, SWITCH_ON),
+        (SWITCH, "16 + 8, switching", V1_SWITCHING, SWITCHING, SWITCH_ON),
+        (LATER, "16 + 8, without", V1_LATER, None, LATER_OFF),
+        (LATER, "16 + 8, switching", V1_LATER_SWITCHING, SWITCHING, LATER_ON),
         (MODES, "16 + 16, without", V1_EVEN, None, MODES_SECONDS),
+        (MODES, "32, synchronous", V1_SYNC, None, SYNC_SECONDS),
     )
     found = []
     for done, (figure, series, run, lending, published) in enumerate(runs):
         if progress:
             progress(done, len(runs), series)
-        for panel, factor in ((FROM_SHEETS, SHEETS), (CALIBRATED, factor_of_switch())):
+        for panel, factors in ((FROM_SHEETS, SHEETS), (CALIBRATED, factors_of_switch())):
             found.append(
                 Point(
                     figure=figure,
@@ -312,7 +380,7 @@ def _points(progress: Progress | None) -> Sequence[Point]:
                     series=series,
                     gpus=run.gpus,
                     quantity="seconds",
-                    forecast=seconds_of(run, lending, factor),
+                    forecast=seconds_of(run, lending, factors),
                     published=published,
                     plan="lent to generation" if lending else "nothing lent",
                 )
@@ -344,7 +412,7 @@ def _share(found: float) -> Measured:
 
 def _size(gain: Gain, label: str) -> Stated[None]:
     def measure(_: None) -> Measured:
-        return _share(gain.forecast(SHEETS if label == FROM_SHEETS else gain.factor()))
+        return _share(gain.forecast(SHEETS if label == FROM_SHEETS else gain.factors()))
 
     bound = Bound(least=gain.published * (1 - WITHIN), most=gain.published * (1 + WITHIN))
     return Stated(

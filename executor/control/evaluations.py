@@ -73,6 +73,17 @@ class Evaluations:
         return int(best["iteration"])
 
 
+def found_after(out: Path, done: int) -> dict[str, float]:
+    """Return what a run's evaluation after so many iterations found, by the names that metrics have; nothing without one."""
+    rows = (row for row in read_evaluations(out) if row["iteration"] == done)
+    return {
+        f"{EVALUATION}/{name}": each
+        for row in rows
+        for name, each in row.items()
+        if name != "iteration"
+    }
+
+
 def evaluation_names(evaluation: Evaluation | None) -> tuple[str, ...]:
     """Return the names of the metrics that evaluations find; none where there are no evaluations."""
     if evaluation is None:

@@ -434,7 +434,8 @@ class Run:
         with MetricsWriter(self._out, self._tracking) as writer:
             # What generates an update behind is left as the checkpoint has it.
             if not controller.generator_is_ready:
-                self._evaluate(groups, controller, writer)
+                left = self._evaluate(groups, controller, writer)
+                check.note_evaluation(left if self.done else {})
             for iteration in range(self.done, self._iterations):
                 if check.reason:
                     break
@@ -445,7 +446,7 @@ class Run:
                 found = self._moved_after(record, metrics, ends=ends)
                 if found.plan is not None or self._is_saved_after(iteration, ends=ends):
                     self._write(writer, unwritten)
-                    if ends or iteration + 1 == self._iterations:
+                    if ends or iteration + 1 == self._iterations or self._may_end_by_evaluation():
                         self._note_before_last(groups, on_devices, check.reason)
                     with within(self._saving.iteration_seconds, ITERATION):
                         self._save(groups, controller, iteration + 1)
@@ -591,11 +592,15 @@ class Run:
         self._tell(evaluation_line(evaluated))
         return found
 
+    def _may_end_by_evaluation(self, *, ends: bool = False) -> bool:
+        due = self._evaluations.is_due(self.done, ends=ends)
+        return due and self._stopping.asks_evaluations
+
     def _is_saved_after(self, iteration: int, *, ends: bool) -> bool:
         saving, done = self._saving, iteration + 1
         if self._evaluations.is_due(done, ends=ends):
-            may_end = saving.export is not None and self._stopping.asks_evaluations
-            if saving.keeps_best or may_end:
+            may_end = self._may_end_by_evaluation(ends=ends)
+            if saving.keeps_best or (saving.export is not None and may_end):
                 return True
         if ends or done == self._iterations:
             return saving.every is not None or saving.export is not None

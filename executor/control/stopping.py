@@ -8,7 +8,7 @@ from operator import ge, gt, le, lt
 from pathlib import Path
 
 from rlplan.errors import FileError, nearest_name
-from rlplan.executor.control.evaluations import EVALUATION
+from rlplan.executor.control.evaluations import EVALUATION, found_after
 from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
 from rlplan.units import show_seconds
 
@@ -151,6 +151,8 @@ def rows_before(
 ) -> list[dict[str, float]]:
     """Return the metrics of the iterations that a run has behind it, as far as its stopping asks for them.
 
+    The last one has what an evaluation after it found too.
+
     Args:
         folders: Of the runs that it went through; what is in a later one was done again.
         iterations: That are behind it.
@@ -160,14 +162,19 @@ def rows_before(
     """
     if stopping == Stopping():
         return []
+    folders = list(folders)
     by_iteration = {
         int(row["iteration"]): row
         for folder in folders
         if (folder / METRICS_FILE).exists()
         for row in read_metrics(folder)
     }
+    last = by_iteration.get(iterations - 1)
+    if last is not None:
+        for folder in folders:
+            last |= found_after(folder, iterations)
     if not stopping.counts:
-        return [by_iteration[last] for last in (iterations - 1,) if last in by_iteration]
+        return [] if last is None else [last]
     option, name = (AFTER, SECONDS) if stopping.tokens is None else (TOKENS, LEARNT_TOKENS)
     for iteration in range(iterations):
         if name not in by_iteration.get(iteration, ()):

@@ -20,6 +20,7 @@ from rlplan.job import (
     OldLogProb,
     Rewards,
     Role,
+    Speculation,
 )
 from rlplan.models import Precision
 from rlplan.plan import (
@@ -84,6 +85,7 @@ class PublishedRun:
         packs: Whether micro-batches are packed up to so many tokens where no budget is published.
         compares_reference: Whether a reference model is passed over.
         offloads: Whose states live in host memory between uses.
+        speculation: None where nothing is guessed ahead.
     """
 
     framework: str
@@ -128,6 +130,7 @@ class PublishedRun:
     has_critic: bool = False
     offloads: frozenset[Role] = frozenset()
     last_stage_layers: int | None = None
+    speculation: Speculation | None = None
 
 
 def model_sheet(published: str) -> str:
@@ -209,6 +212,7 @@ def _job(run: PublishedRun, model: str, device: str) -> Job:
         ),
         precision=run.precision or "bf16",
         rollout_precision=run.rollout_precision,
+        speculation=run.speculation,
     )
     return resolve_job(job, Path())
 

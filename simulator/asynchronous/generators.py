@@ -372,7 +372,8 @@ class Generators:
         self.environment, self.replicas, self.queue = environment, replicas, queue
         self.helpers = helpers
         self._stopping = False
-        self._share_out(replicas)
+        self._taking = replicas
+        self._share_out()
         if queue.setting.refills:
             queue.refill = self._refill
         for replica in replicas:
@@ -396,12 +397,22 @@ class Generators:
         self.queue.renew(version)
         if helped:
             move_evenly(self.replicas, self.helpers)
-        self._share_out((*self.replicas, *self.helpers) if helped else self.replicas)
+            self._take_with((*self.replicas, *self.helpers))
+        self._share_out()
         for replica in self.replicas:
             replica.resume()
 
-    def _share_out(self, replicas: Sequence[GeneratingReplica]) -> None:
+    def part_from_helpers(self) -> None:
+        """Begin nothing more on lent GPUs, and no more at a time than the others may have."""
+        self._take_with(self.replicas)
+
+    def _take_with(self, replicas: Sequence[GeneratingReplica]) -> None:
+        self._taking = replicas
+        self.queue.most_units = self.queue.setting.units_with(len(replicas))
+
+    def _share_out(self) -> None:
         """Begin all samples that may be begun, each on the replica with most room."""
+        replicas = self._taking
         room = [(each.under_way, place) for place, each in enumerate(replicas)]
         heapq.heapify(room)
         while room:
@@ -418,7 +429,7 @@ class Generators:
     def _refill(self) -> None:
         """Begin new samples in the place of ended ones, each on the replica with the fewest responses under way."""
         while not self._stopping and (bundle := self.queue.next_bundle()):
-            min(self.replicas, key=lambda each: each.under_way).assign(bundle)
+            min(self._taking, key=lambda each: each.under_way).assign(bundle)
 
     @property
     def generated(self) -> int:

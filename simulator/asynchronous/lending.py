@@ -126,6 +126,7 @@ class Lender:
 
     Attributes:
         note: Called with the time in seconds, the work that holds the pool, and 1 where it begins or -1 where it ends.
+        part: Called when helpers shall begin nothing more.
         until: The share at which GPUs go back now.
     """
 
@@ -137,6 +138,7 @@ class Lender:
     helpers: Sequence[GeneratingReplica]
     totals: LendingTotals
     note: Callable[[float, Work, int], object]
+    part: Callable[[], None]
     until: float = field(init=False)
     _joining: simpy.Process | None = None
     _since: float = 0.0
@@ -205,6 +207,7 @@ class Lender:
         environment = self.engine.environment
         yield from self.queue.until_complete(self._samples_until_return)
         yield self._joining
+        self.part()
         yield environment.all_of([each.stop("recompute") for each in self.helpers])
         moved = [each for helper in self.helpers for each in helper.give_up(helper.under_way)]
         hand_over(moved, self.own)

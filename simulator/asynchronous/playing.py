@@ -200,7 +200,15 @@ class _SampleFlow:
         if lent is None:
             return None
         return Lender(
-            self.engine, self.queue, setting, lent, own, helpers, self.totals, self.meter.work
+            self.engine,
+            self.queue,
+            setting,
+            lent,
+            own,
+            helpers,
+            self.totals,
+            self.meter.work,
+            self.generators.part_from_helpers,
         )
 
     def _help(self, own: Sequence[GeneratingReplica]) -> HelpingReplicas | None:

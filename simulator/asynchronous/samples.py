@@ -106,6 +106,7 @@ class SampleQueue:
         dropped_tokens: Response tokens of the samples that were dropped.
         waited_seconds: During which training waited for samples.
         waited_samples: Samples that were not ready when training asked for them.
+        most_units: Units that are under way at the most.
         held: How many times generators got new weights when all allowed samples had been begun already.
         prepare: Called with a response that has ended, and its tokens; None hands it on at once.
         refill: Called when all responses of a sample have ended and another sample may be begun.
@@ -119,6 +120,7 @@ class SampleQueue:
     ) -> None:
         self.environment, self.setting = environment, setting
         self._lengths = lengths
+        self.most_units = setting.units_with(setting.replicas)
         self.version = 0
         self._quota = setting.quota(0)  # units that may have been begun
         self.begun = self.taken = self.dropped = 0
@@ -164,7 +166,7 @@ class SampleQueue:
         """Tell whether a response may be begun."""
         if self._open is not None:
             return True
-        return self.begun < self._quota and self._unended < self.setting.most_units
+        return self.begun < self._quota and self._unended < self.most_units
 
     def _next(self) -> tuple[int, int, Sample]:
         sample = self._open

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import parts_of_updates, rounds_together
+from rlplan.framework import FrameworkSheet
 from rlplan.plan import InFlight, Plan
 from rlplan.rules.layouts import divisors
 from rlplan.simulator.placed import PlacedTask
@@ -81,6 +82,7 @@ class StreamSetting:
         takes_batches: Whether an iteration takes the units that were begun for it; else those that end first.
         most_units: Limit on the units under way: a new one is begun when another ends. Infinite where replicas begin
             units whenever they have room.
+        replica_units: The same for each replica that generates, those on lent GPUs counted while they do.
         warm_up: Iterations that are simulated first, until the pools are busy, and not counted.
         counted: Iterations over which the mean is taken.
     """
@@ -106,11 +108,16 @@ class StreamSetting:
     bounds_ages: bool = True
     takes_batches: bool = False
     most_units: float = math.inf
+    replica_units: float = math.inf
 
     @property
     def refills(self) -> bool:
         """Tell whether a new unit is begun only when another one ends."""
-        return self.most_units < math.inf
+        return self.units_with(1) < math.inf
+
+    def units_with(self, replicas: int) -> float:
+        """Return how many units are under way at the most while so many replicas generate."""
+        return min(self.most_units, self.replica_units * replicas)
 
     @property
     def iterations(self) -> int:
@@ -145,7 +152,6 @@ def setting_of(
     staleness = plan.staleness - beyond
     turns = sum(each.share * mean_length(each.turns) for each in work.environments) or 1.0
     warm_up, counted = _iterations(plan, staleness, most, turns, effort)
-    updates = work.updates
     prompts = round(work.prompts * generate.task.batches * rounds_together(plan.job))
     batches = warm_up + counted + min(staleness, most)
     sequences = prompts * work.samples_per_prompt * work.over_provisioning * batches
@@ -157,22 +163,23 @@ def setting_of(
     learnt = prompts * work.samples_per_prompt // unit
     framework = generate.framework
     whole = framework.takes_batches and plan.flow.is_endless
-    number = 1 if whole else min(updates * _pieces_of_update(plan), learnt)
-    pieces = tuple(
-        learnt * (piece + 1) // number - learnt * piece // number for piece in range(number)
-    )
-    ends = tuple(
-        (piece + 1) * updates // number > piece * updates // number for piece in range(number)
-    )
+    number = 1 if whole else min(work.updates * _pieces_of_update(plan), learnt)
+    pieces, ends = _pieces(learnt, number, work.updates)
     begun = math.ceil(prompts * work.over_provisioning) * work.samples_per_prompt // unit
-    limits = framework.limits_prompts and plan.flow.is_endless
+    most_units, replica_units = _limits(framework, plan, max(1.0, staleness) * begun, unit)
+    limits = min(most_units, replica_units) < math.inf
     return StreamSetting(
         replicas=played,
         whole_replicas=replicas,
         prompts=prompts,
         samples=work.samples_per_prompt,
         unit=unit,
-        bundle=_bundle(work.samples_per_prompt, prompts, played, in_turn=limits),
+        bundle=_bundle(
+            work.samples_per_prompt,
+            prompts,
+            played,
+            in_turn=limits,
+        ),
         learnt=learnt,
         begun=begun,
         pieces=pieces,
@@ -187,8 +194,33 @@ def setting_of(
         ahead=not plan.learns_in_order and plan.job.framework == OWN,
         bounds_ages=framework.bounds_ages,
         takes_batches=whole,
-        most_units=max(1.0, staleness) * begun if limits else math.inf,
+        most_units=most_units,
+        replica_units=replica_units,
     )
+
+
+def _pieces(learnt: int, number: int, updates: int) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+    """Return the units of each piece of an iteration, and for each whether an optimizer step ends it."""
+    units = tuple(
+        learnt * (piece + 1) // number - learnt * piece // number for piece in range(number)
+    )
+    ends = tuple(
+        (piece + 1) * updates // number > piece * updates // number for piece in range(number)
+    )
+    return units, ends
+
+
+def _limits(framework: FrameworkSheet, plan: Plan, ahead: float, unit: int) -> tuple[float, float]:
+    """Return the units that may be under way, of all replicas and of each.
+
+    Args:
+        ahead: Units that may be begun before they are learnt from.
+    """
+    most, prompts = framework.limits_prompts, framework.replica_prompts
+    if not plan.flow.is_endless:
+        return math.inf, math.inf
+    each = math.inf if prompts is None else prompts * plan.job.workload.samples_per_prompt / unit
+    return ahead if most else math.inf, each
 
 
 def prepared_share(plan: Plan, task: PlacedTask, setting: StreamSetting) -> int:
@@ -222,9 +254,11 @@ def _iterations(
     enough = math.ceil(effort.counted_sequences / (sequences * turns))
     every = plan.sync_every
     warm_up = every * math.ceil(min(staleness + 1, most) / every)
+    counted = math.ceil(max(effort.iterations, enough) / every)
     if adapts:
         warm_up += every * ADAPTING_INTERVALS
-    return warm_up, every * math.ceil(max(effort.iterations, enough) / every)
+        counted = max(counted, ADAPTING_INTERVALS)  # the share goes to and fro
+    return warm_up, every * counted
 
 
 def _played_replicas(

@@ -14,7 +14,11 @@ def test_gains_are_those_that_verl_states():
     assert (
         pytest.approx(lending.SWITCH_GAIN, abs=5e-4) == 1 - lending.SWITCH_ON / lending.SWITCH_OFF
     )
-    assert pytest.approx(0.847 / 0.825) == lending.EVEN_OVER_UNEVEN
+    later = 1 - lending.LATER_ON / lending.LATER_OFF
+    assert pytest.approx(later, abs=5e-4) == lending.LATER_GAIN
+    hours = (lending.EVEN_HOURS, lending.UNEVEN_HOURS)
+    found = [1 - lending.DYNAMIC_HOURS / each for each in hours]
+    assert found == pytest.approx([lending.GAIN_OVER_EVEN, lending.GAIN_OVER_UNEVEN], abs=5e-4)
     found = [gain.published for gain in lending.WORKERS]
     assert found == pytest.approx([0.133, 0.257, 0.35, 0.422], abs=5e-4)
 
@@ -23,6 +27,7 @@ def test_gains_are_those_that_verl_states():
     "run",
     [
         lending.V1,
+        lending.V1_SWITCHING,
         lending.V1_EVEN,
         lending.EVEN,
         lending.UNEVEN,
@@ -44,7 +49,7 @@ def test_sizes_hold_within_a_third_and_signs_above_what_reruns_differ_by(monkeyp
     claims = [lending._size(each, lending.FROM_SHEETS) for each in lending.GAINS]
     claims += [lending._sign(each) for each in lending.GAINS]
     found = list(judged(claims, None))
-    assert [claim.holds for claim in found] == [holds] * 6
+    assert [claim.holds for claim in found] == [holds] * 2 * len(lending.GAINS)
     assert {claim.evidence for claim in found} == {f"{100 * gain:.1f} %"}
 
 

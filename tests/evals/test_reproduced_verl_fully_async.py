@@ -16,6 +16,7 @@ from rlplan.evals.reproductions.verl_fully_async import (
     STALE,
     Steps,
 )
+from rlplan.evals.settings.published_points import step_seconds, task_seconds
 from rlplan.planner.measured.framework_runs import job_of, plan_of
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_framework
@@ -123,13 +124,13 @@ def test_their_plans_keep_all_rules(run_of):
 
 
 @pytest.mark.full
-def test_the_fitted_mean_is_that_at_which_the_colocated_step_is_right():
-    run = replace(verl_fully_async.TOGETHER, gpus=128)
-    lengths = verl_fully_async.usual_lengths(
-        run, verl_fully_async.COLOCATED[128], verl_fully_async.NONE_CUT
-    )
-    fitted = verl_fully_async.measured_seconds(replace(run, response_tokens=lengths))
-    assert fitted == pytest.approx(verl_fully_async.COLOCATED[128], rel=0.01)
+def test_fitted_lengths_are_those_at_which_colocated_steps_and_the_share_of_generation_are_right():
+    for gpus, seconds in verl_fully_async.COLOCATED.items():
+        fitted = verl_fully_async.measured_seconds(verl_fully_async.colocated(gpus))
+        assert fitted == pytest.approx(seconds, rel=0.01)
+    run = verl_fully_async.colocated(verl_fully_async.SHARED_GPUS)
+    share = task_seconds(run)["actor.generate"] / step_seconds(run)
+    assert share == pytest.approx(verl_fully_async.GENERATION_SHARE, rel=0.02)
 
 
 @pytest.mark.usefixtures("any_lengths")

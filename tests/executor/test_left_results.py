@@ -133,6 +133,32 @@ def test_what_another_plan_has_measured_is_not_taken_for_a_runs_results(
         carried_out(other, tmp_path, resume=tmp_path / "out")
 
 
+@pytest.mark.ray
+@pytest.mark.parametrize("killed", first(1, ["export", "evaluation"]))
+def test_a_run_that_an_evaluation_ended_stays_ended_when_it_is_resumed(
+    shared_workers, ray_slots, tmp_path, monkeypatch, killed
+):
+    plan, out = plan_of(evaluation=replace(EVALUATED, every=2)), write_held_out(tmp_path) / "out"
+    stopping = stopping_of(["evaluation/accuracy>=0"])
+    if killed == "export":
+        monkeypatch.setattr("rlplan.executor.execute._export", kill)
+    else:
+        monkeypatch.setattr(Evaluator, "evaluate", kill)
+    with pytest.raises(KilledError):
+        carried_out(plan, tmp_path, stopping=stopping)
+    monkeypatch.undo()
+    assert len(read_metrics(out)) == find_checkpoint(out).state.iteration == 2
+    monkeypatch.setattr(Run, "_carry_out_iteration", kill)  # none is done again
+    run = carried_out(plan, tmp_path, resume=out, stopping=stopping)
+    assert run.stopped.startswith("evaluation/accuracy is ")
+    assert [row["iteration"] for row in read_evaluations(out)] == [2]
+    assert run == read_run(out)
+    if killed == "export":
+        assert [each.iteration for each in run.trace.iterations] == [0, 1]
+    with pytest.raises(FileError, match="stops at once"):
+        carried_out(plan, tmp_path, resume=out, stopping=stopping)
+
+
 def test_samples_of_an_evaluation_that_was_not_finished_are_dropped(tmp_path):
     def lines(file, iterations):
         rows = ({"iteration": each, "score": 1.0} for each in iterations)

@@ -1,5 +1,6 @@
 """Stopping a run before its last iteration: what is typed, when it holds, and runs that stop and go on."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from rlplan.errors import FileError
 from rlplan.executor.control.checkpoints import find_checkpoint
 from rlplan.executor.control.evaluating import found_numbers
+from rlplan.executor.control.evaluations import EVALUATIONS_FILE
 from rlplan.executor.control.metrics import MetricsWriter, read_metrics
 from rlplan.executor.control.run import Saving
 from rlplan.executor.control.stopping import (
@@ -22,6 +24,7 @@ from rlplan.executor.control.stopping import (
     duration_seconds,
     rows_before,
     stopping_of,
+    stops_at_once,
 )
 from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json
@@ -184,6 +187,15 @@ def test_metrics_of_the_runs_that_it_went_through_are_joined(tmp_path):
     found = rows_before([tmp_path / "first", tmp_path / "second"], 2, stopping)
     assert [row["seconds"] for row in found] == [2.0, 9.0]
     assert rows_before([tmp_path / "none"], 3, Stopping()) == []
+
+
+def test_what_an_evaluation_found_behind_the_last_iteration_stops_a_run_too(tmp_path):
+    write_rows(tmp_path, ROWS)
+    row = {"iteration": 2, "accuracy": 0.9}
+    (tmp_path / EVALUATIONS_FILE).write_text(f"{json.dumps(row)}\n")
+    met = stopping_of(["evaluation/accuracy>=0.9"])
+    assert stops_at_once(tmp_path, 2, met).startswith("evaluation/accuracy is 0.9")
+    assert stops_at_once(tmp_path, 3, met) == stops_at_once(tmp_path, 1, met) == ""
 
 
 def test_what_is_counted_and_not_known_is_said(tmp_path):

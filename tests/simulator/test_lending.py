@@ -1,11 +1,13 @@
 """GPUs that work for the other side: no sample is lost, and lending shortens what waits for the side that is short."""
 
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlplan.simulator.asynchronous.generators import Generators
 from rlplan.simulator.asynchronous.lending import LentGenerators, LentTrainers
 from rlplan.simulator.asynchronous.playing import long_run, play_stream
 from rlplan.simulator.timeline.engine import Work
@@ -57,6 +59,7 @@ def lending_streams(draw):
         updates=draw(st.sampled_from([1, 2])), grouped=draw(st.booleans()),
         over=draw(st.sampled_from([1.0, 1.5])), staleness=staleness, sync_every=every,
         in_flight=draw(st.sampled_from(["drain", "keep", "recompute"])), warm_up=4, counted=4,
+        replica_units=draw(st.sampled_from([math.inf, 2.0])),
     )  # fmt: skip
     return lends_both_ways(draw, made, engine)
 
@@ -84,6 +87,22 @@ def test_lent_trainers_shorten_iterations_that_wait_for_generation():
     assert lent < 0.8 * alone
     found = long_run(lends(made, trainers()), play_stream(lends(made, trainers())))
     assert 0 < found.overlap.lent_fraction < 1
+
+
+def test_lent_replicas_add_the_samples_that_each_may_have_under_way(monkeypatch):
+    limits = []
+
+    def take_with(generators, replicas):
+        take(generators, replicas)
+        limits.append((len(replicas), generators.queue.most_units))
+
+    take = Generators._take_with
+    monkeypatch.setattr(Generators, "_take_with", take_with)
+    made = stream(workload(prompts=64), learning=0.2, staleness=1.0, replica_units=3.0)
+    free = replace(made, setting=replace(made.setting, replica_units=math.inf))
+    assert mean_seconds(lends(made, trainers())) < 0.8 * mean_seconds(made)
+    assert mean_seconds(made) > 1.2 * mean_seconds(free)
+    assert set(limits) == {(4, 12.0), (2, 6.0)}
 
 
 def test_nothing_is_lent_where_samples_are_there_before_training_wants_them():

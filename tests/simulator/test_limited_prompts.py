@@ -145,6 +145,16 @@ def test_whole_batches_are_taken_in_one_piece_by_replicas_that_get_some_of_each_
     assert (usual.pieces, usual.bundle, usual.refills) == ((16, 16), 8, False)
 
 
+def test_each_replica_of_a_framework_that_says_so_adds_its_prompts(monkeypatch):
+    plan = apart(staleness=2.0, in_flight="keep", samples=8)
+    facts = load_facts(plan.job)
+    sheet = replace(facts.framework(plan.job.framework), replica_prompts=16)
+    monkeypatch.setattr(facts, "framework", lambda _: sheet)
+    made = setting_of(plan, PlacedPlan(plan, facts).generate)
+    assert (made.replicas, made.bundle, made.refills) == (2, 4, True)
+    assert (made.units_with(2), made.units_with(3)) == (32, 48)
+
+
 def test_other_modes_know_no_such_limit(in_turn):
     for plan in (apart("streaming"), apart("one-step-off")):
         assert in_turn(plan)[0].iteration_seconds == forecast(plan).iteration_seconds
