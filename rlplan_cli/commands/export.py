@@ -86,7 +86,7 @@ def command(
             facts=facts,
             version=version,
             defaults=defaults,
-            into=None if patch is None else _start_of(patch, to, given),
+            into=None if patch is None else _start_of(patch, to, beside),
         )
     except FileError:
         kept = None if patch is None or version or defaults else _kept(patch, to, loaded, beside)
@@ -112,14 +112,16 @@ def command(
     say_written(out)
 
 
-def _start_of(script: Path, framework: str, given: Mapping[str, str]) -> str:
+def _start_of(script: Path, framework: str, beside: Beside) -> str:
     """Return what a script starts; nothing of one that cannot be read, which is told where it is changed."""
     from rlplan.errors import UserError
     from rlplan.files.frozen import FrozenDict
     from rlplan.planner.configs.importing import ImportOptions, settings_of
     from rlplan_cli.config_options import EXAMPLE_GPU
 
-    options = ImportOptions(gpu=EXAMPLE_GPU, values=FrozenDict(given))
+    options = ImportOptions(
+        gpu=EXAMPLE_GPU, values=FrozenDict(beside.values), version=beside.version
+    )
     with suppress(UserError):
         return settings_of(framework, [str(script)], options).start
     return ""
