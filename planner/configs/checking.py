@@ -410,9 +410,7 @@ def verdict_at(share: float) -> Verdict:
 
 def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
     """Say why a plan that is not far too full may still not fit."""
-    near = (
-        f"is within {UNSURE:.0%} of what there is, which half of measured peaks are off by or more"
-    )
+    near = f"is within {UNSURE:.0%} of what there is, and half of measured peaks are further off"
     for memory in forecast.memory:
         if memory.host_capacity_bytes:
             full = memory.host_peak_bytes / memory.host_capacity_bytes
