@@ -6,6 +6,7 @@ What is not known stands in texts as a variable of the shell that is not set.
 import ast
 import json
 import re
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -574,3 +575,14 @@ def as_read(target: ast.expr) -> ast.expr:
     if isinstance(target, ast.Name):
         return ast.copy_location(ast.Name(id=target.id, ctx=ast.Load()), target)
     return target
+
+
+def variables_of(values: Any) -> str:  # noqa: ANN401
+    """Return variables as they stand in front of a command; empty of what is no dictionary, without those that are not known."""
+    held = values.items() if isinstance(values, dict) else ()
+    texts = ((name, each) for name, each in held if isinstance(each, str | int | float))
+    return "".join(
+        f"{name}={shlex.quote(str(each))} "
+        for name, each in texts
+        if isinstance(name, str) and name.isidentifier()
+    )

@@ -38,6 +38,7 @@ from rlplan.planner.configs.reading.launcher_values import (
     ReturnError,
     as_read,
     returns,
+    variables_of,
 )
 from rlplan.planner.configs.reading.python_syntax import (
     FOLDERS,
@@ -563,6 +564,7 @@ class _Launcher(LauncherValues):
         script = given.get("train_script", "train.py")
         script = script if isinstance(script, str) else "train.py"
         before, flags = self._model_flags(given.get(PARAMETERS[2], given.get("model_type")))
+        before += variables_of(given.get("extra_env_vars"))
         self.commands.append((node.lineno, f"{before}python3 {script} {flags} {arguments}"))
 
     def _check_flags(self, text: str, line: int) -> None:
@@ -785,10 +787,8 @@ class _Launcher(LauncherValues):
         fields = dict[str, Any]()
         for name, call in held.options.items():
             named = {word.arg: word.value for word in call.keywords}
-            switch = named.get("action")
+            switch, default, needed = map(named.get, ("action", "default", "required"))
             is_switch = isinstance(switch, ast.Constant) and str(switch.value).startswith("store_")
-            default = named.get("default")
-            needed = named.get("required")
             if isinstance(needed, ast.Constant) and needed.value is True:
                 fields[name] = Unknown(f"is what --{name} says, {NOT_GIVEN}", name)
                 continue

@@ -398,3 +398,32 @@ def test_flags_of_a_models_file_in_a_command_are_named_where_it_is_not_at_hand(t
     program = "def model_args():\n    return '--num-layers 4'\n"
     (tmp_path / "scripts/models/m.py").write_text(program)
     assert launched_by(path, [], {}).text == "python3 train.py --num-layers 4 --x 1"
+
+
+FOUR_BITS = "OPEN_TRAINING_INT4_FAKE_QAT_FLAG"
+
+
+@pytest.mark.parametrize(
+    ("variables", "named"),
+    [
+        (f'{{"{FOUR_BITS}": "1", "A-B": "1", "C": os.getpid()}}', True),
+        ("{}", False),
+        ("None", False),
+    ],
+)
+def test_variables_of_a_start_are_those_of_its_command(variables, named, tmp_path):
+    """As run_qwen3_30b_a3b.py of miles gives them with --rollout-int4."""
+    own = LAUNCHER.replace(
+        "        train_args=(", f"        extra_env_vars={variables},\n        train_args=("
+    )
+    assert (FOUR_BITS in read(tmp_path, own).keys.not_modelled) == named
+
+
+def test_variables_of_a_job_are_named_where_they_act(tmp_path):
+    """As scripts/low_precision of slime give them: weights of experts are rounded in each forward pass."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        f"""ray job submit --runtime-env-json='{{"env_vars": {{"{FOUR_BITS}": "1"}}}}' -- python3 slime/train.py --colocate """
+        "--hf-checkpoint Qwen/Qwen3-4B --rollout-batch-size 8 --n-samples-per-prompt 8 --global-batch-size 64 --rollout-max-response-len 4096"
+    )
+    assert FOUR_BITS in imported("slime", [str(script)], OPTIONS).keys.not_modelled

@@ -133,7 +133,7 @@ def test_flags_that_are_not_the_checkpoint_s_are_named_with_its_own(words, key, 
 
 
 def test_a_name_in_which_a_sheet_s_only_stands_may_be_of_another_model():
-    words = f"{SOUND} --num-layers 20".replace("Qwen3-4B", "Qwen3-4B-pruned")
+    words = f"{SOUND} --hidden-size 2048".replace("Qwen3-4B", "Qwen3-4B-pruned")
     (found,) = broken("slime", words)["flags-are-the-checkpoint-s"]
     assert not found.stops
 
