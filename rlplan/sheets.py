@@ -138,6 +138,8 @@ class DeviceSheet:
         host_memory_bytes: Memory of the usual node's host.
         host_factor: How many times as long the usual node's host takes to dispatch an operation as hosts of
             H100 nodes, which constants of software are of; None where nobody says it: as long.
+        stages_spread: Least relative spread of frameworks' stages on it where no site was calibrated, one sigma: nobody has laid
+            steps on it beside forecasts, or they were that far off. None where it is as elsewhere.
         aliases: Other names that users type for it, in small letters.
     """
 
@@ -163,6 +165,7 @@ class DeviceSheet:
     cpu_cores: AtLeastOne
     host_memory_bytes: AtLeastOne
     host_factor: Positive | None = None
+    stages_spread: NonNegative | None = None
     power_watts: Positive
     idle_watts: NonNegative
     usd_per_hour: NonNegative

@@ -18,6 +18,7 @@ from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.sheets import DeviceSheet
 from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.workload import statistics_of
 from rlplan.workload import Workload
@@ -190,7 +191,7 @@ def task_at_site(cost: TaskCost, placed: PlacedTask) -> TaskCost:
     kind = KINDS.get(placed.task.kind)
     if kind is None or is_plain(placed):
         return cost
-    spread = uncalibrated_spread(placed.framework, kind)
+    spread = uncalibrated_spread(placed.framework, kind, placed.device.sheet)
     return cost.each(
         lambda name, part: _times(part, factor_of(placed, name), spread) * own_times(placed, name)
     )
@@ -203,15 +204,18 @@ def transition_at_site(cost: TaskCost, facts: Facts, framework: FrameworkSheet) 
     return cost.each(lambda _, part: _times(part, factor, spread))
 
 
-def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind) -> float:
+def uncalibrated_spread(framework: FrameworkSheet, kind: WorkKind, *devices: DeviceSheet) -> float:
     """Return the least relative spread of a framework's work at a site that was not calibrated, one sigma.
 
+    Devices on which nobody has compared its stages with forecasts make it wider; transitions have no stage.
     What `rlplan execute` runs is as well known as its parts are: they are what its probes measure.
     """
     if framework.runs:
         return 0.0
     usual = load_spreads().uncalibrated(kind)
-    return usual if kind == "transition" else max(usual, framework.stages_spread)
+    if kind == "transition":
+        return usual
+    return max(usual, framework.stages_spread, *(each.stages_spread or 0.0 for each in devices))
 
 
 def step_spread(

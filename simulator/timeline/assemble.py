@@ -285,8 +285,9 @@ def _of_site(calibration: Calibration, framework: str) -> Iterator[str]:
 def _of_framework(job: Job, facts: Facts) -> Iterator[str]:
     """Yield how well a framework's stages are known that no factor of the site corrects."""
     framework = facts.framework(job.framework)
+    devices = [facts.device(group.gpu).sheet for group in job.cluster]
     spreads = {
-        kind: uncalibrated_spread(framework, kind)
+        kind: uncalibrated_spread(framework, kind, *devices)
         for kind in WORK_KINDS
         if facts.calibration.factor(kind) is None
     }

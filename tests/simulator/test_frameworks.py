@@ -204,6 +204,18 @@ def test_stages_of_a_framework_are_no_surer_than_its_sheet_says():
     assert len(transitions) == 1
 
 
+def test_stages_are_no_surer_than_on_the_device_that_nobody_measured():
+    """Whatever the framework; what a site was calibrated on needs no such width."""
+    laid, unlaid = (load_device(name) for name in ("h100-80gb-sxm", "rtx-4090"))
+    framework = load_framework("verl-fsdp")
+    usual = uncalibrated_spread(framework, "training")
+    assert uncalibrated_spread(framework, "training", laid) == usual
+    assert uncalibrated_spread(framework, "training", laid, unlaid) == unlaid.stages_spread > usual
+    transitions = {uncalibrated_spread(framework, "transition", *each) for each in ((), (unlaid,))}
+    assert len(transitions) == 1
+    assert uncalibrated_spread(load_framework("rlplan"), "training", unlaid) == 0.0
+
+
 def test_exchanges_of_eager_layers_are_paid_for_each_micro_batch():
     """Gathers and reductions of one update: of four times as many micro-batches, four times as long."""
     small, large = (
