@@ -272,8 +272,8 @@ class StepCosts:
             every doubling of their number, where steps are launched kernel by kernel.
         adapter_launch_seconds: Host time to launch a layer's kernels for adapters beside its own, where no graph holds them.
         norm_launch_seconds: Host time to launch the norm of all heads' queries, or keys, of a layer that has it, where no graph holds it.
-        linear_launch_seconds: Host time to launch what linear attention has in the place of another layer's, beside that, where no graph
-            holds it.
+        mixer_launch_seconds: Host time to launch what attention of a kind (`rlplan/parts/`) has in the place of another layer's, beside
+            that, where no graph holds it; nothing for others.
         adapter_token_seconds: Device time of a sequence in each layer of a decode step by kernels that compute adapters token by
             token, whatever their rank; 0 where all tokens of an adapter are computed together.
         cast_bytes: Bytes that a kernel of its own moves for each input value of a product with narrow weights; 0 for none.
@@ -313,7 +313,7 @@ class StepCosts:
     launch_skew_seconds: NonNegative = 0.0
     adapter_launch_seconds: NonNegative = 0.0
     norm_launch_seconds: NonNegative = 0.0
-    linear_launch_seconds: NonNegative = 0.0
+    mixer_launch_seconds: FrozenDict[str, NonNegative] = FrozenDict()
     adapter_token_seconds: NonNegative = 0.0
     cast_bytes: NonNegative = 0.0
     cast_seconds: FrozenDict[str, NonNegative] = FrozenDict()

@@ -16,7 +16,6 @@ from rlplan.layout import ModelCut
 from rlplan.models import (
     FP32_BYTES,
     GROUPED_ATTENTION,
-    LINEAR_ATTENTION,
     NO_PART,
     Attention,
     Batch,
@@ -373,6 +372,8 @@ def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
 
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
+# Kinds of attention whose layers have no norms of queries and keys, whatever the model's others have.
+SCANNED = ("linear-attention", "kimi-delta-attention")
 
 
 class SteppedInterval(NamedTuple):
@@ -672,9 +673,9 @@ class EngineSteps:
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
             told = costs.prompt_launch_seconds if experts and prompts else told
-            linear = kind.attention == LINEAR_ATTENTION
-            normed = 2 * costs.norm_launch_seconds if kind.qk_norm else 0.0
-            beside = costs.linear_launch_seconds if linear else normed
+            normed = kind.qk_norm and kind.attention not in SCANNED
+            beside = costs.mixer_launch_seconds.get(kind.attention, 0.0)
+            beside += 2 * costs.norm_launch_seconds if normed else 0.0
             if self.setting.adapter is not None:
                 beside += costs.adapter_launch_seconds
             if prompts:
