@@ -266,6 +266,8 @@ class StepCosts:
         prompt_launch_seconds: Host time of a layer with experts in a step with prompts, where graphs hold steps that only
             decode: its kernels are launched however few tokens it has; other layers have `layer_launch_seconds`. 0: such steps are
             as others.
+        prompt_captured_tokens: Most tokens of a step with prompts for which graphs hold the pieces between attentions, by the kind of
+            attention (`rlplan/parts/`); steps of models with layers of others, or with more tokens, are launched.
         prompt_mixer_seconds: What a layer takes more in such a step whose attention is of a kind (`rlplan/parts/`); nothing for others.
         sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
@@ -308,6 +310,7 @@ class StepCosts:
     captured_batches: tuple[int, ...] = ()
     captured_tokens: NonNegativeInt = 0
     prompt_launch_seconds: NonNegative = 0.0
+    prompt_captured_tokens: FrozenDict[str, NonNegativeInt] = FrozenDict()
     prompt_mixer_seconds: FrozenDict[str, NonNegative] = FrozenDict()
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
