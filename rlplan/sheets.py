@@ -269,14 +269,16 @@ class StepCosts:
         prompt_launch_seconds: Host time of a layer with experts in a step with prompts, where graphs hold steps that only
             decode: its kernels are launched however few tokens it has; other layers have `layer_launch_seconds`. 0: such steps are
             as others.
+        prompt_captured_tokens: Most tokens of a step with prompts for which graphs hold the pieces between attentions, by the kind of
+            attention (`rlplan/parts/`); steps of models with layers of others, or with more tokens, are launched.
         prompt_mixer_seconds: What a layer takes more in such a step whose attention is of a kind (`rlplan/parts/`); nothing for others.
         sampling_bytes: Bytes that sampling and log-probabilities of the engine's answer move for every entry of the vocabulary and sequence, beside a softmax.
         launch_skew_seconds: Time that each all-reduce of a layer waits for the last of its ranks, for
             every doubling of their number, where steps are launched kernel by kernel.
         adapter_launch_seconds: Host time to launch a layer's kernels for adapters beside its own, where no graph holds them.
         norm_launch_seconds: Host time to launch the norm of all heads' queries, or keys, of a layer that has it, where no graph holds it.
-        linear_launch_seconds: Host time to launch what linear attention has in the place of another layer's, beside that, where no graph
-            holds it.
+        mixer_launch_seconds: Host time to launch what attention of a kind (`rlplan/parts/`) has in the place of another layer's, beside
+            that, where no graph holds it; nothing for others.
         adapter_token_seconds: Device time of a sequence in each layer of a decode step by kernels that compute adapters token by
             token, whatever their rank; 0 where all tokens of an adapter are computed together.
         cast_bytes: Bytes that a kernel of its own moves for each input value of a product with narrow weights; 0 for none.
@@ -311,12 +313,13 @@ class StepCosts:
     captured_batches: tuple[int, ...] = ()
     captured_tokens: NonNegativeInt = 0
     prompt_launch_seconds: NonNegative = 0.0
+    prompt_captured_tokens: FrozenDict[str, NonNegativeInt] = FrozenDict()
     prompt_mixer_seconds: FrozenDict[str, NonNegative] = FrozenDict()
     sampling_bytes: NonNegative = 0.0
     launch_skew_seconds: NonNegative = 0.0
     adapter_launch_seconds: NonNegative = 0.0
     norm_launch_seconds: NonNegative = 0.0
-    linear_launch_seconds: NonNegative = 0.0
+    mixer_launch_seconds: FrozenDict[str, NonNegative] = FrozenDict()
     adapter_token_seconds: NonNegative = 0.0
     cast_bytes: NonNegative = 0.0
     cast_seconds: FrozenDict[str, NonNegative] = FrozenDict()

@@ -48,6 +48,8 @@ ENGINES = {
     ("sglang", "0.5.3"): "sglang-0.5",
     ("sglang", "0.5.4"): "sglang-0.5",
     ("sglang", "0.5.5"): "sglang-0.5",
+    ("sglang", "0.5.10"): "sglang-0.5.10",
+    ("sglang", "0.5.14"): "sglang-0.5.10",
     ("sglang", ""): "sglang-0.5.6",
 }
 # The set of conversations that vLLM's benchmark draws from, prompts up to 1,024 tokens and 2,048 with their response

@@ -37,6 +37,8 @@ FITTED_EXCHANGE = "aws_b300_qwen3-235b_"
 # Rows by which each dispatcher over EFA posts rows (rlplan/dispatchers/uccl.py and deepep_efa.py).
 FITTED_DISPATCH = "_64_ep16_mb4_"
 BLIND = ("automodel", "aws")
+# Of the column `fit`, in tables that were collected when all constants stood.
+UNFITTED = "none"
 # Of the recompute column, where a table has its own word.
 WORDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
 # Dispatchers by words of a run's software, the first that is in it.
@@ -74,6 +76,7 @@ def iteration_of(record: Record) -> Iteration:
         told.startswith(FITTED_EXCHANGE) and _named_dispatcher(software) == DEFAULT_DISPATCHER
     )
     fitted |= told == FITTED_ROW or posted or exchanged
+    fitted &= record.get("fit") != UNFITTED
     return Iteration(run=run, seconds=seconds, kind=kind, label=label, note=note, fitted=fitted)
 
 

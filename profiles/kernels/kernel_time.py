@@ -1,7 +1,7 @@
 """What kernels take on an architecture, by constants fitted to operator tables: waves of tiles or of thread blocks over its multiprocessors."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -313,18 +313,22 @@ class GemmTime:
         known = self._kernels.unit_flops_per_second.get(precision, 0.0)
         return max(1.0, known * self._units / peak)
 
-    def _shares(self, feeding: float) -> Iterator[tuple[float, float, float]]:
-        """Yield rows, columns and share of the peak of every tile."""
+    def _shares(self, feeding: float) -> list[tuple[float, float, float]]:
+        """Return rows, columns and share of the peak of every tile."""
+        found: list[tuple[float, float, float]] = []
         for rows, columns, share in self._tiles:
-            yield rows, columns, min(self._most_share, share * feeding)
+            found.append((rows, columns, min(self._most_share, share * feeding)))
             if feeding > 1 and rows == LEAST_TILE_ROWS:
                 for few in FEWER_TILE_ROWS:
-                    yield few, columns, min(self._most_share, share * few / rows * feeding)
+                    fed = share * few / rows * feeding
+                    found.append((few, columns, min(self._most_share, fed)))
+        return found
 
     def _timed_tiles(self, peak: float, feeding: float) -> list[tuple[float, float, float, float]]:
         """Return rows, columns, seconds for each of its depth and seconds of its epilogue of every tile."""
         if (peak, feeding) not in self._timed:
             epilogue_seconds, units = self._kernels.epilogue_seconds, self._units
+            shares = self._shares(feeding)
             self._timed[peak, feeding] = [
                 (
                     rows,
@@ -332,7 +336,7 @@ class GemmTime:
                     2 * (rows * columns) * units / (peak * share),
                     epilogue_seconds * (rows * columns) / EPILOGUE_VALUES,
                 )
-                for rows, columns, share in self._shares(feeding)
+                for rows, columns, share in shares
             ]
         return self._timed[peak, feeding]
 

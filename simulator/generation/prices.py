@@ -16,7 +16,6 @@ from rlplan.layout import ModelCut
 from rlplan.models import (
     FP32_BYTES,
     GROUPED_ATTENTION,
-    LINEAR_ATTENTION,
     NO_PART,
     Attention,
     Batch,
@@ -373,6 +372,9 @@ def _hops(setting: Setting, model: ModelArchitecture, batch: Batch) -> Estimate:
 
 
 ALL_REDUCES = 2  # of a tensor-parallel layer
+PIECES = 2  # of a layer: a graph between attentions, and what attention launches
+# Kinds of attention whose layers have no norms of queries and keys, whatever the model's others have.
+SCANNED = ("linear-attention", "kimi-delta-attention")
 
 
 class SteppedInterval(NamedTuple):
@@ -648,12 +650,24 @@ class EngineSteps:
         Args:
             prompts: Whether any of the tokens are a prompt's.
         """
+        if prompts and tokens <= self.prompt_captured_tokens:
+            sheet = self.setting.device.sheet
+            return PIECES * self.model.num_layers * sheet.launch_seconds * sheet.host_times
         if prompts and self.engine.steps.prompt_launch_seconds:
             return self.launches(prompts=True)
         captured = self.engine.steps.captured_tokens
         if self.engine.launches_hidden and (not captured or tokens <= captured):
             return 0.0
         return self.launches()
+
+    @cached_property
+    def prompt_captured_tokens(self) -> int:
+        """Return the most tokens of a step with prompts whose pieces between attentions graphs hold; 0 where none do, as with images."""
+        if self.model.vision_parameters:
+            return 0
+        held = self.engine.steps.prompt_captured_tokens
+        kinds = {kind.attention for kind, _ in self.attending_layers}
+        return min((held.get(kind, 0) for kind in kinds), default=0)
 
     @remembered
     def launches(self, *, prompts: bool = False) -> float:
@@ -672,9 +686,9 @@ class EngineSteps:
         experts = kind.feed_forward_part == "experts"
         if told := self.engine.launch_seconds_on(sheet, experts=experts):
             told = costs.prompt_launch_seconds if experts and prompts else told
-            linear = kind.attention == LINEAR_ATTENTION
-            normed = 2 * costs.norm_launch_seconds if kind.qk_norm else 0.0
-            beside = costs.linear_launch_seconds if linear else normed
+            normed = kind.qk_norm and kind.attention not in SCANNED
+            beside = costs.mixer_launch_seconds.get(kind.attention, 0.0)
+            beside += 2 * costs.norm_launch_seconds if normed else 0.0
             if self.setting.adapter is not None:
                 beside += costs.adapter_launch_seconds
             if prompts:

@@ -123,6 +123,30 @@ def test_a_llama_of_8b_decodes_as_was_measured():
         assert 128 * clock(engine).decode(8, 96) == pytest.approx(seconds, rel=0.15)
 
 
+def floor(engine, model, tokens):
+    replica = replica_setting(load_model(model), load_engine(engine), H100, tp=8)
+    return steps_in(replica).floor_seconds(tokens, prompts=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "tokens", "held"),
+    [
+        ("minimax-m2.5", 610, True),
+        ("minimax-m2.5", 8193, False),  # more than SGLang computes of prompts at a time
+        ("deepseek-v3", 2048, True),
+        ("deepseek-v3", 2049, False),
+        ("qwen3-next-80b-a3b", 610, False),  # linear attention in three layers of four
+        ("qwen3-vl-30b-a3b", 610, False),  # images
+    ],
+)
+def test_graphs_hold_the_pieces_of_prompts_from_sglang_0_5_10_on(model, tokens, held):
+    launched, pieces = (
+        floor(engine, model, tokens) for engine in ("sglang-0.5.6", "sglang-0.5.10")
+    )
+    assert pieces > 0
+    assert pieces < launched / 20 if held else pieces == launched
+
+
 @pytest.mark.parametrize("name", ["vllm-0.11", "sglang-0.5"])
 def test_a_prompt_of_many_samples_is_computed_once(name):
     sheet = load_engine(name)

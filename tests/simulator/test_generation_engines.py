@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.catalog import engine_names, load_engine, load_model
 from rlplan.simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from rlplan.simulator.generation.playing import generate
@@ -140,13 +141,20 @@ def test_norms_of_queries_and_keys_are_launched_beside_a_layer_that_has_them():
         assert launched == pytest.approx(model.num_layers * each)
 
 
-def test_linear_attention_is_launched_for_longer_where_no_graph_holds_a_step():
-    model, engine = load_model("qwen3.5-9b"), load_engine("vllm-0.11-eager")
-    told = replace(engine, steps=replace(engine.steps, linear_launch_seconds=0.0))
+@pytest.mark.parametrize(
+    ("name", "kind", "layers"),
+    [
+        ("qwen3.5-9b", "linear-attention", 24),
+        ("kimi-linear-48b-a3b", "kimi-delta-attention", 20),
+    ],
+)
+def test_linear_attention_is_launched_for_longer_where_no_graph_holds_a_step(name, kind, layers):
+    model, engine = load_model(name), load_engine("vllm-0.11-eager")
+    told = replace(engine, steps=replace(engine.steps, mixer_launch_seconds=FrozenDict()))
     plain, linear = (
         steps_in(replica_setting(model, each, "h200")).floor_seconds(16) for each in (told, engine)
     )
-    assert linear - plain == pytest.approx(24 * engine.steps.linear_launch_seconds)
+    assert linear - plain == pytest.approx(layers * engine.steps.mixer_launch_seconds[kind])
 
 
 def test_launching_layer_by_layer_takes_as_many_times_as_long_on_grace_as_dispatching():

@@ -50,7 +50,7 @@ from rlplan.planner.configs.sizes import (
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.catalog import load_model
 
-ENGINE: Final = "sglang-0.5"
+ENGINE: Final = "sglang-0.5.6"
 # Specifications of slime and miles that put transformers' linear attention into Megatron's layers.
 OWN_LINEAR: Final = frozenset({"get_qwen3_5_spec", "get_qwen3_next_spec"})
 BRIDGE: Final = "bridge"

@@ -248,7 +248,7 @@ def test_causes_name_engine_layout_sync_and_framework():
         "actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2",
     ).plan
     found = causes_of(other, mine)
-    assert "engine sglang-0.5 in place of vllm-0.15-server" in found[GENERATION]
+    assert "engine sglang-0.5.6 in place of vllm-0.15-server" in found[GENERATION]
     assert "TP 2 DP 1 in place of TP 1 DP 2" in found[GENERATION]
     assert any("megatron-core" in words for words in found[UPDATE])
     assert "generation in TP 2 DP 1 in place of TP 1 DP 2" in found[SYNC]
