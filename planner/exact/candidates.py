@@ -272,8 +272,9 @@ class CandidateTable:
         generations = self.generations
         resident = way.rows.staying[places].astype(np.float64)
         fits, cache = generations.fitting(way.replicas, resident, way.move)
-        beside = generations.beside_bytes(way.replicas)
-        beside += way.move.extra_bytes if self.apart else 0  # a copy stays beside what runs there
+        beside = generations.beside_bytes(way.replicas) + generations.kept_bytes(
+            way.replicas, resident, way.move, apart=self.apart
+        )
         fits &= way.rows.peak[places] + beside <= self.space.options.space.capacity_bytes(way.site)
         places, cache = places[fits], cache[fits]
         if not len(places):

@@ -30,6 +30,7 @@ from rlplan.planner.placements.allocations import Share
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.flow import transitions
+from rlplan.simulator.answers import job_of_any_lengths
 from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
 from rlplan.simulator.costs.taskcost import call_of, times_of
 from rlplan.simulator.generation.generating import steps_of
@@ -386,6 +387,25 @@ class GenerationTable:
         fits = (cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable)
         return np.asarray(fits), cache
 
+    def kept_bytes(
+        self, replicas: Replicas, resident_bytes: Floats, move: WeightMove, *, apart: bool
+    ) -> Floats:
+        """Return the least bytes that an engine keeps on each GPU while others work there, beside those that it has in any case.
+
+        A copy keeps its weights, and an engine that does not sleep its weights and its cache. Shape as `resident_bytes`.
+        """
+        if self.job.engines.sleeps:
+            return np.full_like(resident_bytes, move.extra_bytes if apart else 0)
+        share = self.engine.share
+        cache = self.left_bytes(
+            replicas, resident_bytes, move.extra_bytes, move.synced_bytes, move.spared_bytes
+        )
+        if share.counts_others == "started":  # all of them at most
+            cache = cache - resident_bytes
+        if not share.fills:
+            cache = np.minimum(cache, replicas.useful_bytes)
+        return move.extra_bytes + np.rint(np.maximum(cache, replicas.least_bytes))
+
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that generation cannot beat with caches of these sizes."""
         if not self._is_continuous(replicas):
@@ -550,10 +570,6 @@ class FreeGenerations(GenerationTable):
         return 0.0, True
 
 
-# In place of a job's lengths where they decide nothing.
-ANY_TOKENS = 1
-
-
 def of_any_lengths(space: LayoutSpace) -> LayoutSpace:
     """Return a space in which weights move as in another, with lengths that jobs which differ in theirs have in common.
 
@@ -561,13 +577,10 @@ def of_any_lengths(space: LayoutSpace) -> LayoutSpace:
     (`rlplan.simulator.costs.syncs`): lengths are read only where a framework's host works on the batch meanwhile. Such a
     space stays as it is, and so does one whose work has more than prompts and responses.
     """
-    job = space.job
-    work = job.workload
-    more = job.environments or work.texts is not None or work.drops_responses
-    if more or not space.facts.framework(job.framework).runs:
+    job = job_of_any_lengths(space.job)
+    if job is space.job or not space.facts.framework(job.framework).runs:
         return space
-    work = replace(work, prompt_tokens=ANY_TOKENS, response_tokens=ANY_TOKENS)
-    return replace(space, job=replace(job, workload=work))
+    return replace(space, job=job)
 
 
 class WeightMoves:

@@ -273,6 +273,16 @@ def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_sha
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("engine", ["vllm-0.8", "vllm", "sglang-0.4", "vllm-0.6"])
+def test_the_best_plan_is_the_best_of_all_plans_where_an_engine_is_awake_beside_others(engine):
+    generator = random.Random(engine)
+    drafts = FrozenDict({"actor.generate": TaskDraft(memory_fraction=0.5)})
+    for train in ("fsdp2", "megatron-core"):
+        engines = Engines(train=train, generate=engine, sleeps=False)
+        check_space(generator, drafts, engines=engines)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("kind", HYBRIDS | NEWER)
 def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind):
     generator = random.Random(kind)
