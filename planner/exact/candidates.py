@@ -271,9 +271,10 @@ class CandidateTable:
     ) -> tuple[Ints, Floats, Floats] | None:
         generations = self.generations
         resident = way.rows.staying[places].astype(np.float64)
-        fits, cache = generations.fitting(way.replicas, resident, way.move)
+        passing = way.rows.transient[places].astype(np.float64)
+        fits, cache = generations.fitting(way.replicas, resident, way.move, passing)
         beside = generations.beside_bytes(way.replicas) + generations.kept_bytes(
-            way.replicas, resident, way.move, apart=self.apart
+            way.replicas, resident, way.move, passing, apart=self.apart
         )
         fits &= way.rows.peak[places] + beside <= self.space.options.space.capacity_bytes(way.site)
         places, cache = places[fits], cache[fits]

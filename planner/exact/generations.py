@@ -340,6 +340,7 @@ class GenerationTable:
         extra_bytes: int,
         synced_bytes: int = 0,
         spared_bytes: int = 0,
+        passing_bytes: Floats | float = 0.0,
     ) -> Floats:
         """Return the cache that an engine's share leaves, of use or not; the largest share unless one is pinned.
 
@@ -348,6 +349,7 @@ class GenerationTable:
         Args:
             synced_bytes: What a sync from another pool has beside weights and cache.
             spared_bytes: Of the context, what is counted beside the share.
+            passing_bytes: What others take and give back, with a context, beside an engine that does not sleep.
         """
         others = resident_bytes + self.beside_bytes(replicas)
         room = Room(
@@ -357,6 +359,7 @@ class GenerationTable:
             others_bytes=others,
             started_bytes=0.0,
             synced_bytes=synced_bytes,
+            passing_bytes=self._beside_context(passing_bytes, replicas.site),
         )
         draft = self.options.space.drafts.get(self.task.name)
         fraction: Floats | float = replicas.layout.memory_fraction
@@ -366,18 +369,30 @@ class GenerationTable:
             fraction = room.fraction_left(self.engine, usable)
         return room.cache_bytes(self.engine, fraction)
 
+    def _beside_context(self, passing_bytes: Floats | float, site: Site) -> Floats | float:
+        """Return what others take at a time beside a context and an engine that does not sleep; 0 where it sleeps."""
+        if self.job.engines.sleeps:
+            return 0.0
+        return np.maximum(0.0, passing_bytes - self.facts.device(site.device).context_bytes)
+
     def fitting(
-        self, replicas: Replicas, resident_bytes: Floats, move: WeightMove
+        self,
+        replicas: Replicas,
+        resident_bytes: Floats,
+        move: WeightMove,
+        passing_bytes: Floats | float = 0.0,
     ) -> tuple[Flags, Floats]:
         """Tell which residents leave room for a transition, and for generation at its fullest; with the cache as far as it is of use.
 
         Shapes as `resident_bytes`.
+
+        Args:
+            passing_bytes: As `left_bytes` has it.
         """
         usable = self.options.space.capacity_bytes(replicas.site)
         share, others = self.engine.share, resident_bytes + self.beside_bytes(replicas)
-        left = self.left_bytes(
-            replicas, resident_bytes, move.extra_bytes, move.synced_bytes, move.spared_bytes
-        )
+        sizes = (move.extra_bytes, move.synced_bytes, move.spared_bytes)
+        left = self.left_bytes(replicas, resident_bytes, *sizes, passing_bytes)
         cache = np.minimum(left, replicas.useful_bytes)
         filled = left if share.fills else cache
         own = max(replicas.working_bytes + share.awake_bytes, move.synced_bytes)
@@ -388,18 +403,25 @@ class GenerationTable:
         return np.asarray(fits), cache
 
     def kept_bytes(
-        self, replicas: Replicas, resident_bytes: Floats, move: WeightMove, *, apart: bool
+        self,
+        replicas: Replicas,
+        resident_bytes: Floats,
+        move: WeightMove,
+        passing_bytes: Floats,
+        *,
+        apart: bool,
     ) -> Floats:
         """Return the least bytes that an engine keeps on each GPU while others work there, beside those that it has in any case.
 
         A copy keeps its weights, and an engine that does not sleep its weights and its cache. Shape as `resident_bytes`.
+
+        Args:
+            passing_bytes: As `left_bytes` has it.
         """
         if self.job.engines.sleeps:
             return np.full_like(resident_bytes, move.extra_bytes if apart else 0)
-        share = self.engine.share
-        cache = self.left_bytes(
-            replicas, resident_bytes, move.extra_bytes, move.synced_bytes, move.spared_bytes
-        )
+        share, sizes = self.engine.share, (move.extra_bytes, move.synced_bytes, move.spared_bytes)
+        cache = self.left_bytes(replicas, resident_bytes, *sizes, passing_bytes)
         if share.counts_others == "started":  # all of them at most
             cache = cache - resident_bytes
         if not share.fills:

@@ -7,7 +7,7 @@ import pytest
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines
 from rlplan.plan import TaskDraft
-from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
@@ -40,6 +40,15 @@ def test_layouts_that_need_less_at_a_time_are_found_beside_an_awake_engine():
     assert awake.plan.placement == asleep.plan.placement == "{actor, reference}"
     # Micro-batches are smaller, or more is computed again: slower, but not by as much as pools of their own.
     assert 1 < awake.forecast.iteration_seconds / asleep.forecast.iteration_seconds < 1.3
+
+
+def test_a_share_that_nobody_says_leaves_trainers_their_room():
+    chosen, half = found("vllm", NOTHING_PINNED), found("vllm", HALF)
+    best = chosen.plans[0]
+    assert chosen.gap == 0
+    assert best.plan.placement == "{actor, reference}"
+    assert best.plan.tasks["actor.generate"].memory_fraction < 0.5
+    assert best.forecast.iteration_seconds < half.plans[0].forecast.iteration_seconds
 
 
 def test_where_nothing_fits_beside_an_awake_engine_it_has_gpus_of_its_own():
