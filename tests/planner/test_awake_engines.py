@@ -14,7 +14,7 @@ from rlplan.profiles.facts import load_facts
 from tests.cases import first
 from tests.planner.test_shared_tables import JOB
 
-LARGER = FrozenDict(dict.fromkeys(("actor", "reference"), load_model("qwen2.5-7b")))
+LARGER = FrozenDict(dict.fromkeys(JOB.models, load_model("qwen2.5-7b")))
 WORK = replace(JOB.workload, prompts=64, prompt_tokens=512, response_tokens=3000)
 HALF = Pinned(tasks=FrozenDict({"actor.generate": TaskDraft(memory_fraction=0.5)}))
 SPLIT = Pinned(tasks=FrozenDict({"actor.generate": TaskDraft(memory_fraction=0.7)}))
