@@ -14,7 +14,6 @@ from rlplan.profiles.facts import load_facts
 from tests.cases import first
 from tests.planner.test_shared_tables import JOB
 
-LARGER = FrozenDict(dict.fromkeys(JOB.models, load_model("qwen2.5-7b")))
 WORK = replace(JOB.workload, prompts=64, prompt_tokens=512, response_tokens=3000)
 HALF = Pinned(tasks=FrozenDict({"actor.generate": TaskDraft(memory_fraction=0.5)}))
 SPLIT = Pinned(tasks=FrozenDict({"actor.generate": TaskDraft(memory_fraction=0.7)}))
@@ -23,7 +22,12 @@ SPLIT = Pinned(tasks=FrozenDict({"actor.generate": TaskDraft(memory_fraction=0.7
 def found(engine, pinned, *, sleeps=False):
     """Return what a search finds for a job whose trainers have little room beside an engine."""
     engines = Engines(train="fsdp2", generate=engine, sleeps=sleeps)
-    job = replace(JOB, models=LARGER, workload=WORK, engines=engines)
+    job = replace(
+        JOB,
+        models=FrozenDict(dict.fromkeys(JOB.models, load_model("qwen2.5-7b"))),
+        workload=WORK,
+        engines=engines,
+    )
     return search(job, load_facts(job), pinned=pinned)
 
 
