@@ -5,9 +5,9 @@ It looks things up and prices nothing.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
@@ -35,10 +35,10 @@ from rlplan.parts.linear_attention import sharing
 from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
 from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.facts import DeviceFacts, Facts
-from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import EngineSheet, ExpertLoop, LogitTensors, TransitionSheet
+from rlplan.simulator.answers import answers_of, job_of_any_lengths
 from rlplan.simulator.model import (
     OFFLOADED,
     adapter_shard,
@@ -568,9 +568,6 @@ placed_task = lru_cache(maxsize=512)(PlacedTask)
 
 # What is asked of a placed task: numbers that depend on some columns of its layout.
 Numbers = Callable[[PlacedTask], Sequence[float] | Floats]
-# Answers for a task's layouts by the columns that decide them, of the functions, tasks, engines and sites asked for last.
-Question = tuple[Numbers, Task, str, Site, Job, Facts]
-_ANSWERS: LeastRecentlyUsed[Question, Mapping[tuple[int, ...], Floats]] = LeastRecentlyUsed(256)
 
 
 class PlacedTasks:
@@ -618,12 +615,20 @@ class PlacedTasks:
         """Return the sequences of the fullest data-parallel rank. Shape (layouts,)."""
         return np.asarray(self.by(("dp",), lambda placed: (placed.local,))[0], dtype=np.int64)
 
-    def by(self, names: Sequence[str], numbers: Numbers, *, on_any_site: bool = False) -> Floats:
+    def by(
+        self,
+        names: Sequence[str],
+        numbers: Numbers,
+        *,
+        on_any_site: bool = False,
+        of_any_lengths: bool = False,
+    ) -> Floats:
         """Return numbers that depend on some columns only, asked once for each of their values.
 
         Args:
             numbers: Answers for a layout; what it does not depend on is that of any row.
             on_any_site: Whether it does not depend on how many GPUs the pool has: sites share answers.
+            of_any_lengths: Whether it does not depend on how long prompts and responses are: jobs share answers.
 
         Returns:
             Shape (*numbers, layouts).
@@ -631,8 +636,12 @@ class PlacedTasks:
         if len(self) == 1:
             return np.asarray(numbers(self.any), dtype=np.float64)[..., None]
         first, inverse = self._groups(tuple(names))
-        if on_any_site:
-            asked = np.array(self._known(names, numbers, first))
+        if on_any_site or of_any_lengths:
+            columns = (getattr(self.columns, name)[first].tolist() for name in names)
+            values = list(zip(*columns, strict=True)) if names else [()]
+            decides = self._deciding(on_any_site=on_any_site, of_any_lengths=of_any_lengths)
+            placed_at = partial(self._rows_among, first)
+            asked = np.array(answers_of(numbers, decides, values, placed_at))
         else:
             asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
         return np.moveaxis(asked, 0, -1)[..., inverse]
@@ -648,24 +657,15 @@ class PlacedTasks:
             self._grouped[names] = heads[first], np.repeat(inverse, lengths)
         return self._grouped[names]
 
-    def _known(self, names: Sequence[str], numbers: Numbers, rows: Ints) -> list[Floats]:
-        """Return what a function answers for rows, by any site whose GPUs have the same links."""
+    def _rows_among(self, rows: Ints, places: list[int]) -> list[PlacedTask]:
+        return self._rows(rows[places])
+
+    def _deciding(self, *, on_any_site: bool, of_any_lengths: bool) -> Hashable:
+        """Return what decides the answers of a question beside columns, as all tables that ask it have it."""
         placed = self.any
-        site = replace(placed.site, gpus=placed.site.gpus_per_node)
-        key = (numbers, placed.task, placed.layout.engine, site, placed.job, placed.facts)
-        known = _ANSWERS.get(key) or {}
-        columns = (getattr(self.columns, name)[rows].tolist() for name in names)
-        asked = list(zip(*columns, strict=True))
-        new = [place for place, values in enumerate(asked) if values not in known]
-        if new:
-            placed_rows = zip(new, self._rows(rows[new]), strict=True)
-            answers = {
-                asked[place]: np.asarray(numbers(each), dtype=np.float64)
-                for place, each in placed_rows
-            }
-            known = {**known, **answers}
-            _ANSWERS.keep(key, known)
-        return [known[values] for values in asked]
+        site = replace(placed.site, gpus=placed.site.gpus_per_node) if on_any_site else placed.site
+        job = job_of_any_lengths(placed.job) if of_any_lengths else placed.job
+        return placed.task, placed.layout.engine, site, job, placed.facts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

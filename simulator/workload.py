@@ -601,6 +601,7 @@ RESPONSES_GROW = 1.2
 # Sums of more lengths than that are nearly normal.
 MOST_CONVOLVED = 256
 LENGTH_BINS = 1024
+WRAPPED = 1e-13  # far below one pass of any run
 
 
 def samples_in_budget(engine: EngineSheet, workload: Workload) -> int:
@@ -670,7 +671,10 @@ def _sum_quantile(statistics: LengthStatistics, sequences: int, passes: int) -> 
     if lengths[0] == lengths[-1]:  # sums are as alike as they are: the bin behind theirs is beyond
         return math.ceil(float(sequences * round(float(lengths[0]) / width) + 1) * width)
     counts = np.bincount(np.rint(lengths / width).astype(np.int64))
-    size = 1 << math.ceil(math.log2(sequences * len(counts)))
+    # Sums beyond `reach` have a chance of `WRAPPED` at most (Hoeffding 1963): where they are counted as small ones changes nothing.
+    spread = (len(counts) - 1) * math.sqrt(sequences * math.log(1 / WRAPPED) / 2)
+    reach = sequences * float(counts @ np.arange(len(counts))) / len(lengths) + spread
+    size = 1 << math.ceil(math.log2(min(reach + 1, sequences * len(counts))))
     one = np.fft.rfft(counts / len(lengths), size)
     sums = np.clip(np.fft.irfft(to_the_power(one, sequences), size), 0.0, None)
     beyond = np.cumsum(sums[::-1])[::-1]

@@ -271,9 +271,11 @@ class CandidateTable:
     ) -> tuple[Ints, Floats, Floats] | None:
         generations = self.generations
         resident = way.rows.staying[places].astype(np.float64)
-        fits, cache = generations.fitting(way.replicas, resident, way.move)
-        beside = generations.beside_bytes(way.replicas)
-        beside += way.move.extra_bytes if self.apart else 0  # a copy stays beside what runs there
+        passing = way.rows.transient[places].astype(np.float64)
+        fits, cache = generations.fitting(way.replicas, resident, way.move, passing)
+        beside = generations.beside_bytes(way.replicas) + generations.kept_bytes(
+            way.replicas, resident, way.move, passing, apart=self.apart
+        )
         fits &= way.rows.peak[places] + beside <= self.space.options.space.capacity_bytes(way.site)
         places, cache = places[fits], cache[fits]
         if not len(places):

@@ -30,6 +30,7 @@ from rlplan.planner.placements.allocations import Share
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.flow import transitions
+from rlplan.simulator.answers import job_of_any_lengths
 from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
 from rlplan.simulator.costs.taskcost import call_of, times_of
 from rlplan.simulator.generation.generating import steps_of
@@ -340,6 +341,7 @@ class GenerationTable:
         extra_bytes: int,
         synced_bytes: int = 0,
         spared_bytes: int = 0,
+        passing_bytes: Floats | float = 0.0,
     ) -> Floats:
         """Return the cache that an engine's share leaves, of use or not; the largest share unless one is pinned.
 
@@ -349,6 +351,7 @@ class GenerationTable:
         Args:
             synced_bytes: What a sync from another pool has beside weights and cache.
             spared_bytes: Of the context, what is counted beside the share.
+            passing_bytes: What others take and give back, with a context, beside an engine that does not sleep.
         """
         others = resident_bytes + self.beside_bytes(replicas)
         room = Room(
@@ -358,6 +361,7 @@ class GenerationTable:
             others_bytes=others,
             started_bytes=0.0,
             synced_bytes=synced_bytes,
+            passing_bytes=self._beside_context(passing_bytes, replicas.site),
         )
         draft = self.options.space.drafts.get(self.task.name)
         fraction: Floats | float = replicas.layout.memory_fraction
@@ -368,18 +372,30 @@ class GenerationTable:
             fraction = room.fraction_left(self.engine, usable, rounds=rounds)
         return room.cache_bytes(self.engine, fraction)
 
+    def _beside_context(self, passing_bytes: Floats | float, site: Site) -> Floats | float:
+        """Return what others take at a time beside a context and an engine that does not sleep; 0 where it sleeps."""
+        if self.job.engines.sleeps:
+            return 0.0
+        return np.maximum(0.0, passing_bytes - self.facts.device(site.device).context_bytes)
+
     def fitting(
-        self, replicas: Replicas, resident_bytes: Floats, move: WeightMove
+        self,
+        replicas: Replicas,
+        resident_bytes: Floats,
+        move: WeightMove,
+        passing_bytes: Floats | float = 0.0,
     ) -> tuple[Flags, Floats]:
         """Tell which residents leave room for a transition, and for generation at its fullest; with the cache as far as it is of use.
 
         Shapes as `resident_bytes`.
+
+        Args:
+            passing_bytes: As `left_bytes` has it.
         """
         usable = self.options.space.capacity_bytes(replicas.site)
         share, others = self.engine.share, resident_bytes + self.beside_bytes(replicas)
-        left = self.left_bytes(
-            replicas, resident_bytes, move.extra_bytes, move.synced_bytes, move.spared_bytes
-        )
+        sizes = (move.extra_bytes, move.synced_bytes, move.spared_bytes)
+        left = self.left_bytes(replicas, resident_bytes, *sizes, passing_bytes)
         cache = np.minimum(left, replicas.useful_bytes)
         filled = left if share.fills else cache
         own = max(replicas.working_bytes + share.awake_bytes, move.synced_bytes)
@@ -388,6 +404,32 @@ class GenerationTable:
         moving = others + move.peak_bytes
         fits = (cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable)
         return np.asarray(fits), cache
+
+    def kept_bytes(
+        self,
+        replicas: Replicas,
+        resident_bytes: Floats,
+        move: WeightMove,
+        passing_bytes: Floats,
+        *,
+        apart: bool,
+    ) -> Floats:
+        """Return the least bytes that an engine keeps on each GPU while others work there, beside those that it has in any case.
+
+        A copy keeps its weights, and an engine that does not sleep its weights and its cache. Shape as `resident_bytes`.
+
+        Args:
+            passing_bytes: As `left_bytes` has it.
+        """
+        if self.job.engines.sleeps:
+            return np.full_like(resident_bytes, move.extra_bytes if apart else 0)
+        share, sizes = self.engine.share, (move.extra_bytes, move.synced_bytes, move.spared_bytes)
+        cache = self.left_bytes(replicas, resident_bytes, *sizes, passing_bytes)
+        if share.counts_others == "started":  # all of them at most
+            cache = cache - resident_bytes
+        if not share.fills:
+            cache = np.minimum(cache, replicas.useful_bytes)
+        return move.extra_bytes + np.rint(np.maximum(cache, replicas.least_bytes))
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that generation cannot beat with caches of these sizes."""
@@ -553,10 +595,6 @@ class FreeGenerations(GenerationTable):
         return 0.0, True
 
 
-# In place of a job's lengths where they decide nothing.
-ANY_TOKENS = 1
-
-
 def of_any_lengths(space: LayoutSpace) -> LayoutSpace:
     """Return a space in which weights move as in another, with lengths that jobs which differ in theirs have in common.
 
@@ -564,13 +602,10 @@ def of_any_lengths(space: LayoutSpace) -> LayoutSpace:
     (`rlplan.simulator.costs.syncs`): lengths are read only where a framework's host works on the batch meanwhile. Such a
     space stays as it is, and so does one whose work has more than prompts and responses.
     """
-    job = space.job
-    work = job.workload
-    more = job.environments or work.texts is not None or work.drops_responses
-    if more or not space.facts.framework(job.framework).runs:
+    job = job_of_any_lengths(space.job)
+    if job is space.job or not space.facts.framework(job.framework).runs:
         return space
-    work = replace(work, prompt_tokens=ANY_TOKENS, response_tokens=ANY_TOKENS)
-    return replace(space, job=replace(job, workload=work))
+    return replace(space, job=job)
 
 
 class WeightMoves:

@@ -101,6 +101,7 @@ class Join:
         self.capacity = table.space.capacity_bytes(site)
         # An engine may stay there asleep, or generate on another pool.
         self.beside_bytes = 0 if self.apart else table.space.most_beside_bytes
+        self.sleeps = table.space.job.engines.sleeps
         self.options = tuple(table.role_options(role, site) for role in self.roles)
         shardings = {
             each.sharding for some in self.options for each in some if each.sharding is not None
@@ -283,7 +284,8 @@ class Join:
         keys = [rows.prepare, rows.train]
         if self.generates:
             keys.append(rows.staying.astype(np.float64))
-        if self.apart:  # beside a copy's weights, transients may be what does not fit
+        if self.generates and (self.apart or not self.sleeps):
+            # Beside a copy's weights, and an engine that is awake, transients may be what does not fit.
             keys.append(rows.transient.astype(np.float64))
         elif self.generates and self.beside_bytes:  # and so beside an engine that sleeps
             keys.append(np.maximum(0.0, rows.peak + self.beside_bytes - self.capacity))

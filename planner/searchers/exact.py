@@ -110,7 +110,7 @@ def search(
     Raises:
         InfeasibleError: No plan fits; the message has the reasons.
         UnfinishedError: None was found in time; one may fit.
-        MissingFactError: All that were found train on spot nodes, and the job does not say what a loss takes.
+        MissingFactError: All plans, or all that were found, train on spot nodes, and the job does not say what a loss takes.
     """
     started = time.perf_counter()
     deadline = deadline_in(seconds)
@@ -123,6 +123,10 @@ def search(
     if known is not None and found is not None:
         _tell_done(progress, 2 * len(found))
         return _result(known, found, space, time.perf_counter() - started)
+    if job.failures is None and all(group.spot is not None for group in job.cluster):
+        raise MissingFactError(
+            f"every plan of job {job.name!r} trains on spot nodes: {NO_FAILURES}"
+        )
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:
         raise InfeasibleError(

@@ -139,18 +139,38 @@ def pack(estimates: Iterable[Estimate]) -> Floats:
     return np.array(each, dtype=np.float64).reshape(-1, NUMBERS).T
 
 
+@dataclass(frozen=True, slots=True)
+class _Packed:
+    """Answer with a function's estimates as they are held packed; of equal functions, alike."""
+
+    estimate: Callable[[PlacedTask], Estimate | tuple[Estimate, ...]]
+
+    def __call__(self, placed: PlacedTask) -> Floats:
+        """Return the estimates of one layout. Shape (4,) or (4, estimates)."""
+        found = self.estimate(placed)
+        return pack((found,))[:, 0] if isinstance(found, Estimate) else pack(found)
+
+
 def estimates_by(
     table: PlacedTasks,
     names: Sequence[str],
     estimate: Callable[[PlacedTask], Estimate | tuple[Estimate, ...]],
+    *,
+    of_any_lengths: bool = False,
 ) -> Estimates:
-    """Return estimates that depend on some columns only, made once for each of their values."""
+    """Return estimates that depend on some columns only, made once for each of their values.
 
-    def packed(placed: PlacedTask) -> Floats:
-        found = estimate(placed)
-        return pack((found,))[:, 0] if isinstance(found, Estimate) else pack(found)
+    Args:
+        of_any_lengths: Whether they do not depend on how long prompts and responses are.
+    """
+    return Estimates(table.by(names, _Packed(estimate), of_any_lengths=of_any_lengths))
 
-    return Estimates(table.by(names, packed))
+
+def _of_states(
+    table: PlacedTasks, estimate: Callable[[PlacedTask], Estimate | tuple[Estimate, ...]]
+) -> Estimates:
+    """Return estimates that depend on the states which a rank holds, and not on what is computed with them."""
+    return estimates_by(table, STATE_COLUMNS, estimate, of_any_lengths=True)
 
 
 def constant(seconds: npt.ArrayLike, source: Source) -> Estimates:
@@ -583,7 +603,7 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
     zero, count = table.columns.zero, batches.total_count
     waits = table.any.options.waiting_gradients is not None
     reduced = np.ones_like(count) if waits else count
-    once = estimates_by(table, STATE_COLUMNS, gradient_exchange)
+    once = _of_states(table, gradient_exchange)
     parts = {
         "gradient reduction": once[0] * np.where(zero > 1, reduced, 1),
         "weight gathers": once[1] * np.where(zero == FULLY_SHARDED, 2 * count, 1),
@@ -592,13 +612,13 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
         # Sharded ones lie in host memory from the first micro-batch on: those of each later one are added on the GPU,
         # where the sum comes and whence it goes (DeepSpeed 0.13, runtime/zero/stage3.py, partition_grads).
         ways = np.where(zero > 1, 2 * count - 1, 1)
-        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, gradients_to_host) * ways
+        parts[GRADIENTS_TO_HOST] = _of_states(table, gradients_to_host) * ways
     if table.any.options.host_states:
         # What is gathered comes from the host each time, and what is reduced goes there with every micro-batch
         # (PyTorch 2.11, torch/distributed/fsdp/_fully_shard: _fsdp_param.py, all_gather_inputs; _fsdp_collectives.py, foreach_reduce).
         ways = np.where(zero == FULLY_SHARDED, 2 * count, count)
-        parts[WEIGHTS_BACK] = estimates_by(table, STATE_COLUMNS, layers_from_host) * ways
-        parts[GRADIENTS_TO_HOST] = estimates_by(table, STATE_COLUMNS, gradients_to_host) * reduced
+        parts[WEIGHTS_BACK] = _of_states(table, layers_from_host) * ways
+        parts[GRADIENTS_TO_HOST] = _of_states(table, gradients_to_host) * reduced
     return parts
 
 
@@ -647,10 +667,10 @@ def _among_copies(
 
 def weight_gathers(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
     """Return seconds of gathering fully sharded weights for each forward pass, nothing hidden; from the host, where they live there."""
-    gathered = estimates_by(table, STATE_COLUMNS, _weight_gather)
+    gathered = _of_states(table, _weight_gather)
     found = {"weight gathers": gathered * batches.total_count}
     if table.any.options.host_states:
-        copied = estimates_by(table, STATE_COLUMNS, layers_from_host)
+        copied = _of_states(table, layers_from_host)
         found[WEIGHTS_BACK] = copied * batches.total_count
     return found
 
@@ -710,7 +730,7 @@ def update_parts(table: PlacedTasks) -> Parts:
     # A step asks whether optimizer states are sharded, not what else is.
     sharded = table.columns.changed(zero=np.minimum(table.columns.zero, 1))
     states = table.with_columns(sharded)
-    parts["optimizer"] = estimates_by(states, STATE_COLUMNS, _optimizer_step)
+    parts["optimizer"] = _of_states(states, _optimizer_step)
     if not engine.forecast_spread:
         return parts
     return {
@@ -763,4 +783,4 @@ def _copied(table: PlacedTasks, seconds: Callable[[PlacedTask], Estimate]) -> Es
     away = table.columns.offload > 0
     if not np.any(away):
         return constant(np.zeros(len(table)), Source.MEASURED)
-    return estimates_by(table, STATE_COLUMNS, seconds).where(away)
+    return _of_states(table, seconds).where(away)

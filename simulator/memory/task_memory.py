@@ -206,9 +206,9 @@ def states_of_stages(table: PlacedTasks, kinds: int) -> list[StageStates]:
     Args:
         kinds: Kinds of layers that the model has.
     """
-    found = whole(table.by(CUT_COLUMNS, _stage_shards, on_any_site=True)).reshape(
-        -1, 5 + kinds, len(table)
-    )
+    found = whole(
+        table.by(CUT_COLUMNS, _stage_shards, on_any_site=True, of_any_lengths=True)
+    ).reshape(-1, 5 + kinds, len(table))
     adapters = None
     if table.any.adapter is not None:
         adapters = whole(table.by(("tp", "ep", "expert_tp"), _layer_adapters))

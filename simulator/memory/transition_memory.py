@@ -43,6 +43,7 @@ class Room:
         others_bytes: Of all others: what stays of trained models, of models that only infer.
         started_bytes: Of those, what lay there when the engine started.
         synced_bytes: What a sync of weights from another pool has there beside weights and cache.
+        passing_bytes: What the hungriest task of others takes while the engine is awake, beside a context.
     """
 
     capacity_bytes: int
@@ -51,6 +52,7 @@ class Room:
     others_bytes: Floats | float
     started_bytes: Floats | float
     synced_bytes: int = 0
+    passing_bytes: Floats | float = 0.0
 
     def cache_bytes(self, engine: EngineSheet, fraction: Floats | float) -> Floats:
         """Return the bytes of the card that a share leaves to the KV cache; 0 if there are none."""
@@ -84,12 +86,14 @@ class Room:
         share = engine.share
         if share.of == "free" or share.counts_others == "everything":
             return np.full(np.shape(self.others_bytes), engine.memory_fraction)
-        # What it works in goes off a share of the card, and lies beside one of weights and cache; a sync has no use for it.
+        # What it works in goes off a share of the card, and lies beside one of weights and cache; neither a sync nor others' tasks
+        # have a use for it.
         inside, beside = (
             (0, self.working_bytes) if share.of == "static" else (self.working_bytes, 0)
         )
         left = usable_bytes - self.others_bytes
-        left = left - max(beside + share.awake_bytes, self.synced_bytes - inside)
+        held = max(beside + share.awake_bytes, self.synced_bytes - inside)
+        left = left - np.maximum(held, self.passing_bytes - inside)
         counted = self.started_bytes if share.counts_others == "started" else 0.0
         if share.of == "static":
             fraction = left / np.maximum(1.0, self.capacity_bytes - counted)

@@ -359,7 +359,15 @@ def _found_room(placed: PlacedPlan, generate: PlacedTask) -> Room:
     transition = _transition_on_pool(placed, generate)
     coming = placed.transition_to(generate) if transition is None else None
     synced = 0 if coming is None else synced_bytes(coming)
-    return generation_room(generate, transition, sum(others.values()), started, synced)
+    room = generation_room(generate, transition, sum(others.values()), started, synced)
+    return replace(room, passing_bytes=_passing_bytes(beside))
+
+
+def _passing_bytes(tasks: Sequence[PlacedTask]) -> int:
+    """Return what the hungriest task beside an engine that does not sleep takes and gives back, its context left out; 0 if it sleeps."""
+    beside = (task for task in tasks if not (task.task.generates or task.job.engines.sleeps))
+    each = (sum(passing(task_memory(task)).values()) - task.device.context_bytes for task in beside)
+    return max(each, default=0)
 
 
 def _cache_bytes(generate: PlacedTask, room: Room) -> float:

@@ -218,7 +218,7 @@ def undisturbed(shared_workers, ray_slots, tmp_path_factory):
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("point", first(2, POINTS))
+@pytest.mark.parametrize("point", first(1, POINTS))
 def test_a_run_that_is_killed_in_a_move_resumes_by_the_plan_that_is_named(
     undisturbed, tmp_path, monkeypatch, point
 ):

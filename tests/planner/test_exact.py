@@ -273,6 +273,16 @@ def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_sha
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("seed", [1, 3])
+@pytest.mark.parametrize("engine", ["sglang-0.4", "vllm", "vllm-0.8"])
+def test_the_best_plan_is_the_best_of_all_plans_where_an_engine_is_awake_beside_others(
+    engine, seed
+):
+    generator = random.Random(f"{engine}{seed}")
+    check_space(generator, engines=Engines(train="megatron-core", generate=engine, sleeps=False))
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("kind", HYBRIDS | NEWER)
 def test_the_best_plan_is_the_best_of_all_plans_for_layers_of_unlike_kinds(kind):
     generator = random.Random(kind)
@@ -450,10 +460,10 @@ def test_a_search_that_is_cut_short_does_not_say_that_nothing_fits():
     job = load_job(EXAMPLES / "safe-rlhf-7b-16xa100.yaml")
     facts = load_facts(job)
     hasty = search(job, facts, seconds=0).plans[0].forecast.iteration_seconds
-    best = search(job, facts).plans[0].forecast.iteration_seconds
+    best = search(job, facts, placements=1).plans[0].forecast.iteration_seconds
     assert best < hasty
     limit = Specs(iteration_seconds=(best + hasty) / 2)
-    assert search(job, facts, specs=limit).plans
+    assert search(job, facts, specs=limit, placements=1).plans
     with pytest.raises(UnfinishedError, match="not looked at to the end; allow more seconds"):
         search(job, facts, specs=limit, seconds=0)
 

@@ -1,15 +1,17 @@
-"""Weights move alike whatever a job's lengths are, unless a framework's host works on the batch meanwhile."""
+"""Weights move alike whatever a job's lengths are, unless a framework's host works on the batch meanwhile; so do states and stages."""
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import NO_SPECS, DynamicSampling, Engines
+from rlplan.job import NO_SPECS, DynamicSampling, Engines, TrainerOptions
 from rlplan.models import Adapter
 from rlplan.planner.exact.generations import WeightMoves, of_any_lengths
 from rlplan.planner.exact.space import Space, forget
 from rlplan.profiles.facts import load_facts
+from rlplan.simulator.answers import answers_of
 from rlplan.workload import Uniform, Workload
 from tests.planner.test_shared_tables import JOB
 
@@ -75,3 +77,31 @@ def test_jobs_that_differ_in_their_lengths_share_what_moves_take():
     one, other, another = (space.generations.ways for space in spaces)
     assert one is other
     assert one is not another
+
+
+SHORT = Workload(prompts=16, samples_per_prompt=4, prompt_tokens=32, response_tokens=50)
+HOSTED = {
+    "states on the host": replace(
+        JOBS["fsdp"], trainers=FrozenDict(actor=TrainerOptions(host_states=True))
+    ),
+    "a framework's": replace(JOB, framework="verl"),
+}
+
+
+@pytest.mark.parametrize("name", [*JOBS, *HOSTED])
+def test_what_layouts_share_at_any_lengths_is_the_same_at_two(name, monkeypatch):
+    job, asked = replace((JOBS | HOSTED)[name], workload=LENGTHS), set()
+
+    def checked(numbers, decides, values, placed_at):
+        placed = placed_at(list(range(len(values))))
+        if decides[3] != placed[0].job:
+            asked.add(getattr(numbers, "estimate", numbers).__name__)
+            for each in placed[:: max(1, len(placed) // 5)]:
+                other = replace(each, job=replace(each.job, workload=SHORT))
+                np.testing.assert_array_equal(numbers(each), numbers(other))
+        return answers_of(numbers, decides, values, placed_at)
+
+    monkeypatch.setattr("rlplan.simulator.placed.answers_of", checked)
+    space = Space(job, load_facts(job), {}, "throughput", NO_SPECS)
+    assert space.options.role_options("actor", space.site(space.shares[-1]))
+    assert {"_stage_shards", "gradient_exchange", "_optimizer_step"} <= asked

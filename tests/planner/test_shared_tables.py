@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -93,23 +94,20 @@ def answer(name):
     return found.plans, found.gap, found.bound_seconds, found.infeasible
 
 
-@pytest.fixture(scope="module")
-def alone():
-    """Return answers that nothing was asked before."""
-    found = {}
-    for name in ASKED:
-        tables.forget()
-        found[name] = answer(name)
-    return found
+@cache
+def alone(name):
+    """Return an answer before which nothing was asked; it forgets what was."""
+    tables.forget()
+    return answer(name)
 
 
 @pytest.mark.full
-def test_what_was_searched_before_changes_no_answer(alone):
-    generator = random.Random(8)
+def test_what_was_searched_before_changes_no_answer():
+    generator, expected = random.Random(8), {name: alone(name) for name in ASKED}
     tables.forget()
     for _ in range(CHANGES):
         name = generator.choice(tuple(ASKED))
-        assert answer(name) == alone[name], name
+        assert answer(name) == expected[name], name
 
 
 def test_what_a_price_does_not_change_is_kept():
@@ -301,8 +299,9 @@ def test_facts_that_answer_otherwise_are_like_no_others():
     assert own.content != other.content
 
 
-def test_threads_that_search_at_once_share_no_tables_and_answer_as_one_alone(alone):
+def test_threads_that_search_at_once_share_no_tables_and_answer_as_one_alone():
     """Tables fill as they are asked: those of a thread are its own, those of its next search the same again."""
+    expected = alone("as it is")
     tables.forget()
     ready = threading.Barrier(3)
 
@@ -316,4 +315,4 @@ def test_threads_that_search_at_once_share_no_tables_and_answer_as_one_alone(alo
         found = [each.result() for each in [pool.submit(searched) for _ in range(3)]]
     assert all(first is second for (first, second), _ in found)
     assert len({id(first) for (first, _), _ in found}) == 3
-    assert [each for _, each in found] == [alone["as it is"]] * 3
+    assert [each for _, each in found] == [expected] * 3

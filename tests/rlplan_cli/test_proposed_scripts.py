@@ -10,13 +10,13 @@ import pytest
 from tests.house.tree import ROOT
 
 HELD = ROOT / "evals" / "held" / "fit"
-# In which lie: shells that hand nothing on, a recipe that inherits, stages of unlike layers, switches, an old version, flags, a
+# In which lie: a recipe that inherits, an old version; shells that hand nothing on, stages of unlike layers, switches, flags, a
 # recipe that samples again, and arrays.
-QUICK = ("nemo-687-8b", "verl-dpsk-671b", "openrlhf-887", "verl-145")
+QUICK = ("nemo-687-8b", "verl-145")
 OTHERS = (
     "c550-8b", "dapo-32b", "easyr1-baselines", "nemo-456", "nemo-875", "npu-moonlight", "openrlhf-329", "openrlhf-392", "openrlhf-776",
-    "openrlhf-851", "practice-dapo-30b", "skyrl-examples", "slime-qwen3-4b", "tinyzero-62", "verl-1649",
-    "verl-2950", "verl-3360", "verl-lora-72b", "verl-tune-32b",
+    "openrlhf-851", "openrlhf-887", "practice-dapo-30b", "skyrl-examples", "slime-qwen3-4b", "tinyzero-62", "verl-1649",
+    "verl-2950", "verl-3360", "verl-dpsk-671b", "verl-lora-72b", "verl-tune-32b",
 )  # fmt: skip
 
 

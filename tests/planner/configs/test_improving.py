@@ -367,7 +367,11 @@ def test_what_is_proposed_does_what_is_said_once_it_is_typed(configuration, gpu,
     [
         # FSDP 1, which is usual, has no policy of off-loading: FSDP 2 has, and its key is proposed with it.
         ((), {f"{A}.fsdp_config.offload_policy=true", f"{A}.strategy=fsdp2"}),
-        ((f"{A}.strategy=fsdp2",), {f"{A}.fsdp_config.offload_policy=true"}),
+        pytest.param(
+            (f"{A}.strategy=fsdp2",),
+            {f"{A}.fsdp_config.offload_policy=true"},
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_states_on_the_host_are_proposed_where_nothing_milder_makes_a_plan_fit(strategy, said):

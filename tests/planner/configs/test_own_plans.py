@@ -43,7 +43,7 @@ ONCE_REFUSED = (
 
 
 # Of all cases: one of them by default.
-PARTS = 3
+PARTS = 6
 
 
 @cache
@@ -92,7 +92,7 @@ def told(row):
 def test_plans_that_people_ran_are_told_to_their_framework_again(part):
     messages = {(row["case"], row["file"]): told(row) for row in rows()[part::PARTS]}
     answered = {case: message for case, message in messages.items() if message is not None}
-    assert len(answered) > 30
+    assert len(answered) > 15
     refused = {case: message for case, message in answered.items() if message}
     for (case, file), message in refused.items():
         assert NOT_WRITTEN.get(case, "no such case") in message, (case, file, message)
