@@ -314,6 +314,7 @@ class Advisor:
                 now.facts_of,
                 target=self.framework,
                 seconds=self.follow.search_seconds,
+                as_it_stands=now.plan,
             )
         except UserError as error:
             notes.append(f"the search found no plan: {error}")
@@ -321,8 +322,9 @@ class Advisor:
         for candidate in result.plans[:MOST_PLANS]:
             if candidate.forecast.iteration_seconds >= now.forecast.iteration_seconds:
                 break
-            said = self._retyped(now, candidate.plan)
-            yield said, now.typed.arguments(said) or ()
+            for plan in (candidate.plan, *engine_alone(now.plan, candidate.plan)):
+                said = self._retyped(now, plan)
+                yield said, now.typed.arguments(said) or ()
 
     def _retyped(self, now: CurrentRun, plan: Plan) -> tuple[Assignment, ...]:
         """Return the keys in which a searched plan differs from the configuration, without those that change nothing.
@@ -331,13 +333,13 @@ class Advisor:
         have too, and lengths as they were measured, which are no limits.
         """
         try:
-            wanted = exported(plan, self.framework)
+            wanted = exported(plan, self.framework, keeps_job=True).decided
         except UserError:
             return ()
         settings = now.typed.found.settings
         said = tuple(
             (key, value)
-            for key, value in wanted.values.items()
+            for key, value in wanted.items()
             if value is not None and settings.given(key) != value and argument(settings, key, value)
         )
         if not keeps_work(said, now.typed):
@@ -457,19 +459,37 @@ def does_the_same(plan: Plan, now: Plan) -> bool:
 
 
 def keeps_work(said: Iterable[Assignment], typed: RetypedConfiguration) -> bool:
-    """Tell whether a configuration with more assignments says the same of what is trained, on what, and by which loss."""
+    """Tell whether a configuration with more assignments says the same of what is trained, on what, for how long and by which loss."""
     words = typed.arguments(said)
+    settings, now = laid_over(typed.found.settings, words or ()), typed.found
     try:
-        run = run_of(laid_over(typed.found.settings, words or ()))
+        run = run_of(settings)
+        as_long = _said_steps(settings) == _said_steps(now.settings)
     except UserError:
         return False
-    return all(getattr(run, name) == getattr(typed.found.run, name) for name in OF_WHAT)
+    return as_long and all(getattr(run, name) == getattr(now.run, name) for name in OF_WHAT)
+
+
+def _said_steps(settings: Settings) -> int | None:
+    """Return how many steps a configuration says itself; None where it does not."""
+    return settings.optional_whole("steps") if "steps" in settings.sheet.settings else None
 
 
 def _learns(plan: Plan) -> list[tuple[object, ...]]:
     """Return what of trainers' options is no matter of how a step is done: formats, and how often experts are chosen."""
     options = (plan.job.trainer(role) for role in plan.job.models)
     return [(each.weights, each.optimizer, each.popularity_spread) for each in options]
+
+
+def engine_alone(plan: Plan, found: Plan) -> Iterator[Plan]:
+    """Yield a plan whose engine alone is as in one that was found, on the same pools.
+
+    Words behind a configuration leave nothing out, so that it may not be told the whole of what was found (micro-batches in the place
+    of a budget of tokens).
+    """
+    own, other = plan.tasks["actor.generate"], found.tasks["actor.generate"]
+    if [each.gpus for each in found.pools] == [each.gpus for each in plan.pools]:
+        yield plan.with_layout("actor.generate", replace(other, pool=own.pool))
 
 
 def _assigned(words: Sequence[str], typed: RetypedConfiguration) -> tuple[Assignment, ...]:

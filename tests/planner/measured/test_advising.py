@@ -9,9 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.importing import ImportOptions
-from rlplan.planner.measured.advising import IN_PLACE, Advisor, FollowOptions, keeps_work
+from rlplan.planner.measured.advising import (
+    IN_PLACE,
+    Advisor,
+    FollowOptions,
+    engine_alone,
+    keeps_work,
+)
 from rlplan.planner.measured.following import (
     changes_of,
     followed,
@@ -35,6 +42,7 @@ VERL = (
     "data.max_response_length=256 actor_rollout_ref.actor.use_dynamic_bsz=True trainer.total_training_steps=100 "
     f"actor_rollout_ref.actor.ppo_max_token_len_per_gpu=16384 {RUNNING}=1"
 ).split()
+ROOT = Path(__file__).parents[3]
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", environment={})
 # Seconds of a step's stages as the log below has them, in which nothing but noise differs.
 SECONDS = {"gen": 4.5, "old_log_prob": 0.05, "update_actor": 0.15, "update_weights": 0.6}
@@ -371,8 +379,43 @@ def test_no_advice_is_of_other_weights_or_limits(log):
         ("data.max_prompt_length", 100),
         ("actor_rollout_ref.rollout.n", 4),
         ("actor_rollout_ref.actor.ppo_mini_batch_size", 4),
+        ("trainer.total_training_steps", 7),
     ):
         assert not keeps_work(((RUNNING, 64), other), now.typed)
+
+
+def test_the_engine_of_a_plan_that_was_found_is_tried_alone_where_its_pools_are_as_they_are(
+    log, advisor
+):
+    steps = followed_text(log, log_of(count=6)).medians(20, 1)
+    now = advisor.current(steps, "train.log").plan
+    generate = now.tasks["actor.generate"]
+    other = replace(now, pools=tuple(replace(each, name="other") for each in now.pools))
+    layouts = {name: replace(each, pool="other") for name, each in now.tasks.items()}
+    layouts["actor.generate"] = replace(generate, pool="other", max_running=7)
+    found = replace(other, tasks=FrozenDict(layouts))
+    (tried,) = engine_alone(now, found)
+    assert tried == now.with_layout("actor.generate", replace(generate, max_running=7))
+    more = tuple(replace(each, gpus=2 * each.gpus) for each in found.pools)
+    assert not list(engine_alone(now, replace(found, pools=more)))
+
+
+@pytest.mark.full
+def test_a_search_keeps_what_a_script_says_of_its_frameworks_own_layers(tmp_path):
+    """Layers that compute all of a gated delta net on each rank (`--spec`), which no key of an export says."""
+    script = ROOT / "benchmarks" / "logged" / "slime-27b-eagle.sh"
+    log = tmp_path / "train.log"
+    steps = (
+        f"perf {step}: {{'perf/rollout_time': 390.0, 'perf/actor_train_time': 498.0, 'perf/step_time': 943.0}}\n"
+        for step in range(6)
+    )
+    log.write_text("".join(steps))
+    options = ImportOptions(gpu="h20", mean_prompt=1330, mean_response=10205, environment={})
+    follow = FollowOptions(restart_seconds=60.0, all_steps=300, search_seconds=5.0)
+    decision = Advisor.of("slime", [str(script)], options, follow).decide(
+        followed(log), "train.log"
+    )
+    assert not [each for each in decision.notes if "no plan" in each]
 
 
 @pytest.mark.parametrize(("behind", "told"), [("", True), (' "$@"', False)])
