@@ -42,6 +42,7 @@ from rlplan.planner.configs.reading.settings import (
     keys_of,
 )
 from rlplan.planner.configs.reading.sheet import load_config_sheet, of_start
+from rlplan.planner.configs.reading.toml_files import with_flags
 from rlplan.planner.configs.reading.versions import set_version
 from rlplan.planner.configs.run import Means, Run, draft_of, job_of, unusual
 from rlplan.planner.configs.shell.commands import Evaluated
@@ -350,7 +351,11 @@ def _set_values(settings: Settings, values: Mapping[str, str], folder: Path) -> 
         if key in sheet.launch.files:
             settings.flat = without_file(sheet, settings.flat, key, folder)
         older = named if named != key else ""
-        settings.flat[key] = GivenValue(value=scalar(value), where="--set", older=older)
+        given = GivenValue(value=scalar(value), where="--set", older=older)
+        if sheet.arguments == "toml":
+            settings.flat = with_flags(settings.flat, {key: given})
+        else:
+            settings.flat[key] = given
     if values.keys() & sheet.launch.files.keys():
         settings.flat, notes = with_files(sheet, settings.flat, folder)
         settings.notes += notes

@@ -737,13 +737,13 @@ def _group(setting: Setting, group: Group) -> tuple[int, int]:
     """Return the ranks of a group, and how many of them lie on one node.
 
     TP ranks are consecutive; EP and CP ranks lie a model block apart. Where experts are cut over fewer ranks than all else, an
-    expert-parallel group has several ranks of every tensor-parallel one. Outermost stages are on consecutive ranks, over which
-    experts are shared out before copies are, whatever lies between (Megatron-Core, parallel_state: tp-cp-ep-dp-pp, and ep in
-    place of cp for experts).
+    expert-parallel group has several ranks of every tensor-parallel one. Where stages are outermost, or there are none, ranks are
+    consecutive, over which experts are shared out before copies are, whatever lies between (Megatron-Core, parallel_state:
+    tp-cp-ep-dp-pp, and ep in place of cp for experts; prime-rl, parallel_dims: dp_replicate-dp_shard-cp, the inner ones for experts).
     """
     shard = setting.shard
     apart = shard.tp * setting.block_stages
-    copies = 1 if setting.stages_outermost else shard.cp
+    copies = 1 if setting.stages_outermost or setting.pp == 1 else shard.cp
     ranks, inside, block = {
         "tp": (shard.tp, 1, 1),
         "cp": (shard.cp, 1, apart),

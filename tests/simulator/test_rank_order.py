@@ -73,6 +73,8 @@ def test_copies_and_stages_of_megatron_share_nodes_as_its_documentation_places_t
         ("ep", {"tp": 2, "cp": 2, "pp": 4, "dp": 4, "ep": 8, "expert_tp": 1}, 8, (8, 2), (8, 8)),
         # Experts as wide as TP: theirs has every second rank.
         ("ep", {"tp": 2, "pp": 2, "dp": 4, "ep": 4}, 8, (4, 2), (4, 4)),
+        # Without stages experts are shared out over the ranks of a context too (prime-rl's ep = dp_shard_in_ep * cp).
+        ("ep", {"cp": 4, "dp": 4, "ep": 8}, 8, (8, 8), (8, 8)),
         ("cp", {"tp": 2, "cp": 2, "pp": 4}, 8, (2, 1), (2, 2)),
         ("tp", {"tp": 4, "pp": 4}, 8, (4, 4), (4, 4)),
     ],

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
@@ -96,7 +97,7 @@ def _leaves(key: str, value: object) -> Iterator[tuple[str, object]]:
 def _read(given: GivenValue) -> GivenValue:
     """Return a value; nothing where TOML writes that in words."""
     none = isinstance(given.value, str) and given.value in NOTHING
-    return GivenValue(value=None if none else given.value, where=given.where, gaps=given.gaps)
+    return replace(given, value=None) if none else given
 
 
 def _of_file(sheet: ConfigSheet, name: str, folder: Path, prefix: str) -> Flat:

@@ -218,6 +218,9 @@ def test_a_flag_takes_the_place_of_a_table(tmp_path):
     assert (typed.given("trainer.model.ac"), "trainer.model.ac.freq" in typed.flat) == (None, False)
     told = imported("prime-rl", [path, *off], OPTIONS)
     assert told.draft.tasks["actor.update"].recompute == "none"
+    values = {"trainer.model.ac": "None", "trainer.model.ac_offloading": "None"}
+    beside = imported("prime-rl", [path], replace(OPTIONS, values=values))
+    assert beside.draft.tasks["actor.update"].recompute == "none"
 
 
 def test_an_engine_serves_the_checkpoint_that_its_own_section_names():
