@@ -24,7 +24,7 @@ from rlplan.planner.configs.importing import (
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
-from rlplan.planner.configs.reading.sheet import ROLE, KeyFile
+from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, KeyFile
 from rlplan.planner.configs.run import Run, draft_of
 from rlplan.planner.configs.sizes import ALL_ON_HOST, ON_HOST
 from rlplan.profiles.catalog import load_engine
@@ -250,12 +250,19 @@ def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | N
     has_older = flags and any(each.older for each in settings.flat.values())
     name = older if given is None and has_older and older else settings.called(key)
     if flags:
-        if isinstance(value, bool):
+        if value is True or (value is False and not _has_off(sheet, key)):
             return (f"--{name}",) if value else None
         return f"--{name}", str(value)
     adds = any(fnmatchcase(key, each) for each in sheet.added)
     adds = adds or (sheet.files_are_whole and given is None)
     return (f"{'++' if adds else ''}{name}={typed_value(value)}",)
+
+
+def _has_off(sheet: ConfigSheet, key: str) -> bool:
+    """Tell whether a word says that a switch is off: of the program's own, not of what launches or serves it."""
+    launch = sheet.launch
+    own = key not in launch.in_front and not key.startswith(tuple(launch.services.values()))
+    return sheet.valued_switches and own
 
 
 def typed_value(value: object) -> str:

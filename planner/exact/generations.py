@@ -33,8 +33,7 @@ from rlplan.rules.flow import transitions
 from rlplan.simulator.answers import job_of_any_lengths
 from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
 from rlplan.simulator.costs.taskcost import call_of, times_of
-from rlplan.simulator.generation.generating import steps_of
-from rlplan.simulator.generation.over_provisioning import begun
+from rlplan.simulator.generation.generating import begun, steps_of
 from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.shares import longest_shares, waits
 from rlplan.simulator.memory.task_memory import (

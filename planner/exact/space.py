@@ -53,9 +53,9 @@ from rlplan.results.forecast import InfeasiblePlacement
 from rlplan.rules.batches import rank_sequences
 from rlplan.simulator.asynchronous.setting import least_prompts
 from rlplan.simulator.costs.taskcost import data_bytes, times_of, transfer_cost
+from rlplan.simulator.generation.generating import begun
 from rlplan.simulator.generation.over_provisioning import (
     PLAYED_SEQUENCES,
-    begun,
     cost_until_enough,
     kept_of,
 )

@@ -129,10 +129,7 @@ def search(
         )
     campaign = _Campaign(space, deadline, progress)
     if not campaign.ranked:
-        raise InfeasibleError(
-            f"no placement of job {job.name!r} {'keeps what is pinned: ' if pinned.given else 'has '}the pools with the mode"
-            f" {', '.join(pinned.asked.modes) or USUAL_MODE} and the transition {pinned.transition or 'of choice'}"
-        )
+        raise InfeasibleError(f"no placement of job {job.name!r} {_why_none_is_ranked(pinned)}")
     campaign.find_winner()
     if placements == 1 and campaign.has_unseen:  # one of them may be better
         placements = None
@@ -159,6 +156,17 @@ PLAYS = "generations played"
 def _without_plays(ending: Ending) -> Ending:
     """Return an ending as a search finds it that plays nothing itself."""
     return replace(ending, considered=ending.considered.with_item(PLAYS, 0))
+
+
+def _why_none_is_ranked(pinned: Pinned) -> str:
+    """Say what no placement has at once: pools that are pinned, a framework's arrangement, modes, a transition."""
+    modes = f"in mode {' or '.join(pinned.asked.modes) or USUAL_MODE}"
+    sets = show_placement(tuple(pool.members for pool in pinned.pools))
+    way = pinned.arranged and pinned.arranged.arrangement.name
+    arranged = f" in arrangement {way}" if way else ""
+    moved = f" with the transition {pinned.transition}" if pinned.transition else ""
+    pools = f"keeps what is pinned: {sets}" if sets else "has pools"
+    return f"{pools} {modes}{arranged}{moved}"
 
 
 def _forecasts_of(ending: Ending, space: Space) -> list[_Found] | None:

@@ -28,8 +28,7 @@ from rlplan.simulator.asynchronous.training import PieceWork, in_passes, piece_w
 from rlplan.simulator.costs.taskcost import TaskCost, data_bytes, step_spread, times_of
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.batching.joining import Calls
-from rlplan.simulator.generation.generating import clock_of, replica_limits, replica_of
-from rlplan.simulator.generation.over_provisioning import begun
+from rlplan.simulator.generation.generating import begun, clock_of, replica_limits, replica_of
 from rlplan.simulator.generation.replica import ReplicaLimits
 from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_cost

@@ -28,8 +28,7 @@ from rlplan.simulator.asynchronous.samples import SampleQueue
 from rlplan.simulator.asynchronous.setting import StreamSetting
 from rlplan.simulator.costs.syncs import transition_cost
 from rlplan.simulator.costs.taskcost import host_seconds
-from rlplan.simulator.generation.generating import clock_of, replica_limits, replica_of
-from rlplan.simulator.generation.over_provisioning import begun
+from rlplan.simulator.generation.generating import begun, clock_of, replica_limits, replica_of
 from rlplan.simulator.generation.replica import Replica
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.engine import Engine, Steps, Work

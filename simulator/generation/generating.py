@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 import numpy as np
 import numpy.typing as npt
 
+from rlplan.dataflow import begun_of
 from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate
 from rlplan.models import GROUPED_ATTENTION
@@ -308,6 +309,18 @@ def _token_blocks(limits: ReplicaLimits) -> int:
     """Return the blocks that states and windows of all running sequences leave to tokens."""
     left = limits.kv_blocks - limits.max_running * limits.state_blocks
     return max(left, min(1, limits.kv_blocks))
+
+
+def begun(placed: PlacedTask, batches: float = 1.0) -> PlacedTask:
+    """Return a generate task whose batch is all that is begun for so many batches that are learnt from."""
+    learnt_from = placed.workload
+    work = begun_of(placed.job, batches)
+    if (work.prompts, work.samples_per_prompt) == (
+        learnt_from.prompts,
+        learnt_from.samples_per_prompt,
+    ):
+        return placed
+    return replace(placed, job=replace(placed.job, workload=work))
 
 
 def replica_limits(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, ReplicaLimits]:

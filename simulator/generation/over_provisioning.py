@@ -11,7 +11,7 @@ from rlplan.dataflow import begun_of, rounds_together
 from rlplan.job import Job
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs.taskcost import TaskCost
-from rlplan.simulator.generation.generating import Steps, last_token_seconds, replica_limits
+from rlplan.simulator.generation.generating import Steps, begun, last_token_seconds, replica_limits
 from rlplan.simulator.generation.replica import ReplicaLimits
 from rlplan.simulator.generation.shares import first_shares
 from rlplan.simulator.placed import PlacedTask
@@ -64,18 +64,6 @@ class EarlyStop:
     time_fraction: float
     responses: tuple[int, ...]
     dropped: tuple[int, ...]
-
-
-def begun(placed: PlacedTask, batches: float = 1.0) -> PlacedTask:
-    """Return a generate task whose batch is all that is begun for so many batches that are learnt from."""
-    learnt_from = placed.workload
-    work = begun_of(placed.job, batches)
-    if (work.prompts, work.samples_per_prompt) == (
-        learnt_from.prompts,
-        learnt_from.samples_per_prompt,
-    ):
-        return placed
-    return replace(placed, job=replace(placed.job, workload=work))
 
 
 def cost_until_enough(cost: TaskCost, placed: PlacedTask, kv_bytes: float) -> TaskCost:

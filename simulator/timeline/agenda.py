@@ -8,10 +8,9 @@ import numpy as np
 from rlplan.dataflow import Task, parents_of, rounds_together
 from rlplan.simulator.costs.syncs import transition_cost
 from rlplan.simulator.costs.taskcost import TaskCost, data_bytes, times_of, transfer_cost
-from rlplan.simulator.generation.generating import finish_seconds, with_length_spread
+from rlplan.simulator.generation.generating import begun, finish_seconds, with_length_spread
 from rlplan.simulator.generation.over_provisioning import (
     EarlyStop,
-    begun,
     cost_until_enough,
     enough_of,
     learnt,

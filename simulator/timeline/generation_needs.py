@@ -15,9 +15,8 @@ from rlplan.results.forecast import (
 )
 from rlplan.simulator.costs.taskcost import HANDED
 from rlplan.simulator.environments import host_share
-from rlplan.simulator.generation.generating import clock_of, host_cache_bytes, replica_limits
+from rlplan.simulator.generation.generating import begun, clock_of, host_cache_bytes, replica_limits
 from rlplan.simulator.generation.nodes import NODES
-from rlplan.simulator.generation.over_provisioning import begun
 from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.timeline.pool_memory import kv_bytes_left

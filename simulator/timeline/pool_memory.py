@@ -20,9 +20,8 @@ from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast, MemoryMoment
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.generation.generating import host_cache_bytes
+from rlplan.simulator.generation.generating import begun, host_cache_bytes
 from rlplan.simulator.generation.judging import judging
-from rlplan.simulator.generation.over_provisioning import begun
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     CONTEXT,

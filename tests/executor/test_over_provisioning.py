@@ -32,7 +32,8 @@ from rlplan.executor.rollout.completions import Completions
 from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.facts import load_facts
 from rlplan.results.stored import PLAN_FILE, write_plan
-from rlplan.simulator.generation.over_provisioning import begun, enough_of
+from rlplan.simulator.generation.generating import begun
+from rlplan.simulator.generation.over_provisioning import enough_of
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.workload import Empirical, Environment, Lognormal, Workload
 from tests.executor.harness import collected

@@ -1,6 +1,7 @@
 import itertools
 import math
 import random
+import re
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,13 +22,14 @@ from rlplan.planner.exact.space import Space
 from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
 from rlplan.planner.placements.allocations import Share, sites_for
 from rlplan.planner.placements.partitions import (
+    GENERATION,
     Placement,
     all_placements,
     placed_roles,
     show_placement,
 )
 from rlplan.planner.placements.strategies import place, strategy_names
-from rlplan.planner.requests.pinned import Pinned
+from rlplan.planner.requests.pinned import Pinned, PinnedPool
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import ENGINES, load_job, load_model
 from rlplan.profiles.facts import load_facts
@@ -497,6 +499,15 @@ def test_a_job_that_fits_nowhere_is_refused_with_the_nearest_miss(example):
     job, _, _ = example
     with pytest.raises(InfeasibleError, match=r"\{actor, reference\} on 8 x h100.* needs at least"):
         search(job, facts_with(job, 2**31))
+
+
+def test_pools_that_no_placement_has_are_named_with_what_they_do_not_go_with(example):
+    """A transition of one pool brings no weights to another."""
+    job, facts, _ = example
+    pinned = Pinned(pools=(PinnedPool(members=(GENERATION,)),), transition="hybridflow")
+    said = "keeps what is pinned: {generation} in mode sync with the transition hybridflow"
+    with pytest.raises(InfeasibleError, match=re.escape(said)):
+        search(job, facts, pinned=pinned)
 
 
 def test_an_unknown_searcher_is_named(example):

@@ -8,7 +8,8 @@ import pytest
 from rlplan.errors import CapabilityError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.generation.over_provisioning import begun, put_off
+from rlplan.simulator.generation.generating import begun
+from rlplan.simulator.generation.over_provisioning import put_off
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.tail_batching import simulate_rounds

@@ -266,6 +266,8 @@ class ConfigSheet:
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         engine_switches: Engine sheets in the place of others where a script sets an environment variable so, by `NAME=value`.
         arguments: How its command line is written: `hydra` overrides, `flags` of argparse, or `toml` files with flags.
+        valued_switches: Whether a switch takes a value behind it, by which a word says that it is off: `--bf16 False`, as
+            transformers' HfArgumentParser reads it (`string_to_bool`, hf_argparser.py).
         parts: Of a configuration in several TOML files: how a part's files are called, as patterns, by its keys' prefix.
         unsure_versions: Numbers in version files that later checkouts have too.
         refuses_unknown: Whether its start stops at keys that it does not know, so that a configuration which has some
@@ -329,6 +331,7 @@ class ConfigSheet:
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     engine_switches: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags", "toml"]
+    valued_switches: bool = False
     parts: FrozenDict[str, tuple[str, ...]] = FrozenDict()
     unsure_versions: tuple[str, ...] = ()
     refuses_unknown: bool = False

@@ -684,13 +684,14 @@ def _check_models(script: Path, found: Imported, plan: Plan) -> None:
 
 
 def _says(settings: Settings, assignment: Assignment) -> bool:
-    """Tell whether a key has a value; of a switch, off is that it is not there."""
+    """Tell whether a key has a value; of a switch that no word turns off, off is that it is not there."""
     key, value = assignment
     given = settings.given(key)
     if given is None:
         if key in settings.flat and value == NOTHING[0]:
             return True
-        return value is False and settings.sheet.arguments == "flags"
+        sheet = settings.sheet
+        return value is False and sheet.arguments == "flags" and not sheet.valued_switches
     return typed_value(given) == typed_value(value)
 
 

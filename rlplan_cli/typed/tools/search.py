@@ -22,7 +22,8 @@ from rlplan_cli.typed.tool import Said
 if TYPE_CHECKING:
     from rlplan.job import Job
     from rlplan.plan import Plan
-    from rlplan.results.forecast import Candidate
+    from rlplan.planner.requests.pinned import Pinned
+    from rlplan.results.forecast import Candidate, SearchResult
 
 
 # Placements that an answer names beside the best.
@@ -114,10 +115,8 @@ def call(asked: Arguments) -> Answer:
     from rlplan.executor.learning.rules import check_rule_names
     from rlplan.files.decoding import is_own_file
     from rlplan.planner.requests.drafts import load_request
-    from rlplan.planner.search import check_searched
-    from rlplan_cli.configured import configured, own_mode
+    from rlplan_cli.configured import configured
     from rlplan_cli.data import check_data
-    from rlplan_cli.interface import Asked, named_modes, search_pinned
     from rlplan_cli.typed.tool import ARGUMENTS
 
     if asked.seconds < 0:
@@ -130,25 +129,7 @@ def call(asked: Arguments) -> Answer:
     check_rule_names(job, path)
     check_data(job, path.parent if script is None else Path())
     own = None if script is None else script.candidate(*_known(asked))[0]
-    profile, site = _known(asked)
-    mode = asked.mode or own_mode(own)
-    pinned = named_modes(pinned, mode)
-    check_searched(job, str(path), pinned.asked.modes)
-    found = search_pinned(
-        job,
-        pinned,
-        Asked(
-            profile=profile,
-            site=site,
-            objective=asked.objective,
-            limits=asked.limits,
-            seconds=asked.seconds,
-            mode=mode,
-            framework=asked.framework,
-            as_it_stands=own,
-            placements=1 + RUNNERS_UP,
-        ),
-    )
+    found = _found(job, pinned, own, asked)
     best = found.plans[0]
     stands, wrong = (None, ()) if own is None else _stands(own, best.plan.job, asked)
     return Answer(
@@ -164,6 +145,30 @@ def call(asked: Arguments) -> Answer:
         as_it_stands_seconds=stands,
         as_it_stands_faults=wrong,
     )
+
+
+def _found(job: Job, pinned: Pinned, own: Plan | None, asked: Arguments) -> SearchResult:
+    """Return the best plans of a job that keep what is pinned, a script's own among the candidates."""
+    from rlplan.planner.search import check_searched
+    from rlplan_cli.configured import own_mode
+    from rlplan_cli.interface import Asked, named_modes, search_pinned
+
+    profile, site = _known(asked)
+    mode = asked.mode or own_mode(own)
+    pinned = named_modes(pinned, mode)
+    check_searched(job, asked.job, pinned.asked.modes)
+    wanted = Asked(
+        profile=profile,
+        site=site,
+        objective=asked.objective,
+        limits=asked.limits,
+        seconds=asked.seconds,
+        mode=mode,
+        framework=asked.framework,
+        as_it_stands=own,
+        placements=1 + RUNNERS_UP,
+    )
+    return search_pinned(job, pinned, wanted)
 
 
 def _stands(plan: Plan, job: Job, asked: Arguments) -> tuple[float, tuple[str, ...]]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.changes import argument
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.configs.writing.patching import patched
@@ -82,6 +83,29 @@ def test_engines_that_come_to_the_trainers_gpus_are_told_to_be_on_all_of_them(tm
     assert told["colocate"] is True
     assert f"--rollout-num-gpus {plan.pool_of('actor.update').gpus}" in " ".join(new.text.split())
     assert not found_in(tmp_path / "run.sh", new.text, "slime").settings.doubts
+
+
+def test_a_switch_that_is_on_by_itself_is_turned_off_by_a_word_where_the_program_takes_one(
+    tmp_path,
+):
+    """TRL's parser reads `--gradient_checkpointing False`; what launches a program has no such word, and slime's flags none."""
+    text = (
+        "accelerate launch --num_processes 2 --use_deepspeed --zero_stage 2 grpo.py --model_name_or_path Qwen/Qwen2.5-0.5B \\\n"
+        "    --max_completion_length 2048 --per_device_train_batch_size 4 --num_generations 4 --use_vllm --vllm_mode colocate\n"
+    )
+    path = tmp_path / "run.sh"
+    found = found_in(path, text, "trl")
+    plan = plan_of(found.draft, found.resolved)
+    assert plan.tasks["actor.update"].recompute == "full"
+    wanted = with_fields(plan, "actor.update", recompute="none")
+    new = patched(path, "trl", wanted, exported(wanted, "trl", keeps_job=True).decided)
+    assert {each.key: each.after for each in new.changes} == {"gradient_checkpointing": False}
+    again = found_in(path, new.text, "trl")
+    assert plan_of(again.draft, again.resolved).tasks == wanted.tasks
+    settings = again.settings
+    assert argument(settings, "use_deepspeed", value=False) is None
+    flags = found_in(path, TOGETHER, "slime").settings
+    assert argument(flags, "colocate", value=False) is None
 
 
 def test_a_script_whose_model_no_sheet_is_of_has_that_of_the_plan(tmp_path):
