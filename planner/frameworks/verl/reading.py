@@ -499,8 +499,8 @@ def _trainer_engine(own: RoleSettings) -> str:
 
 
 def _rotating_apart(own: RoleSettings, engine: str) -> str:
-    """Return the sheet of an engine that rotates each packed sequence by itself, where Megatron's is told so or its version does."""
-    if "rope_fused" not in own.names or own.on("rope_fused"):
+    """Return the sheet of an engine that rotates each packed sequence by itself, where a version's Megatron does and is not told to fuse."""
+    if not own.on("rotates_apart") or own.on("rope_fused"):
         return engine
     usual = load_framework(own.settings.sheet.trainers[own.trainer].framework).engines.train
     apart = ROPE_APART.format(engine or usual)
