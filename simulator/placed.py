@@ -465,7 +465,8 @@ class PlacedTask:
         layout = self.layout
         if self.model.num_experts == 0:
             return 1
-        same = layout.tp * (layout.cp if self.engine.stages_outermost else 1)
+        # Ranks of a context have one batch, and an experts' group where no stage lies between them.
+        same = layout.tp * (layout.cp if self.engine.stages_outermost or layout.pp == 1 else 1)
         return min(layout.dp, max(1, layout.expert_ranks // same))
 
     def expert_copies(self, ranks: int) -> int:

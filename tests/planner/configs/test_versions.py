@@ -81,7 +81,7 @@ SAID = {
     "docker pull verlai/verl:app-verl0.6-vllm0.8.5": ("0.6.1", "vllm-0.8-tokens"),
     "pip install verl==0.7.0 vllm==0.8.5": ("0.7", "vllm-0.8"),
     "# image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0": ("0.5", "vllm-0.8-tokens-eager"),
-    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11-server"),
+    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11-server-nccl"),
     "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15-server"),
     "pip install verl==0.6.0": ("0.6", "vllm-0.11-tokens"),
     "pip install git+https://github.com/volcengine/verl@v0.3.0.post1": ("0.3", "vllm-0.6-eager"),
