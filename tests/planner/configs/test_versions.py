@@ -252,6 +252,20 @@ def test_steps_are_those_of_the_version(number, framework):
 
 
 @pytest.mark.parametrize(
+    ("number", "framework", "keeps"),
+    [
+        ("0.4", "verl-megatron-0.5", True),
+        ("0.5", "verl-megatron-0.5", True),
+        ("0.6.0", "verl-megatron-0.6", False),
+    ],
+)
+def test_engines_beside_megatron_sleep_at_the_level_of_the_version(number, framework, keeps):
+    found = verl(*MEGATRON, options=version(number)).job.framework
+    assert found == framework
+    assert load_framework(found).host.keeps_engine_weights == keeps
+
+
+@pytest.mark.parametrize(
     ("number", "framework", "engine"),
     [
         ("0.7", "nemo-rl-megatron", "vllm-0.15-ray"),
