@@ -26,16 +26,14 @@ from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     CONTEXT,
     KV_CACHE,
-    TaskMemory,
-    Terms,
     generation_terms,
     generation_weight_bytes,
     kept_batch,
     least_kv_bytes,
     passes_in_flight,
     useful_kv_bytes,
-    weights_term,
 )
+from rlplan.simulator.memory.terms import TaskMemory, Terms, weights_term
 from rlplan.simulator.memory.transition_memory import (
     Room,
     bucket_terms,
@@ -93,7 +91,10 @@ def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
     weights = weights_term(role)
     found: Terms = {}
     if placed.layout.offload:
-        found = {name: memory.transient.get(name, 0) for name in off_loaded_terms(placed)}
+        found = {
+            name: memory.transient.get(name, 0) + memory.waiting.get(name, 0)
+            for name in off_loaded_terms(placed)
+        }
     copied = placed.framework.host.keeps_actor_weights and options.host_copy
     if placed.trains and role == "actor" and copied:
         held = memory.resident.get(weights, 0) + memory.transient.get(weights, 0)
