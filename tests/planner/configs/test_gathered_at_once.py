@@ -1,16 +1,21 @@
 """Weights that are gathered all at once for an engine: where TRL merges adapters, and where verl collects them."""
 
+from dataclasses import replace
+
 import pytest
 
 from rlplan.parts import num_parameters
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.changes import what_breaks
+from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import imported
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import host_terms, memory_moments
+from tests.planner.configs.test_importing import VERL
 from tests.planner.configs.test_keys_of_trl import LAUNCH, OPTIONS, WORK
+from tests.planner.configs.test_rules import FIXED
 from tests.planner.configs.test_versions import verl
 
 ROLLOUT = "actor_rollout_ref.rollout"
@@ -126,3 +131,13 @@ def test_layers_are_summoned_only_beside_an_engine_that_has_weights(more, stops)
     settings = verl("actor_rollout_ref.model.lora_rank=32", *more.split()).settings
     found = what_breaks(settings)
     assert any("layers-are-summoned" in each for each in found) == stops
+
+
+def test_an_engine_that_reads_the_model_is_named_where_hosts_have_too_little():
+    """Eight ranks of 7.6 billion parameters, whose node has 41 GB for each."""
+    options = replace(OPTIONS, host_memory_bytes=330 * 10**9)
+    adapted = (*VERL, *FIXED, "actor_rollout_ref.model.lora_rank=32")
+    checked = check_config("verl", adapted, options)
+    assert checked.verdict == "does not fit"
+    named = f"with an engine that reads the model itself ({ROLLOUT}.load_format) it takes at most"
+    assert any(each.startswith(named) for each in checked.remarks)
