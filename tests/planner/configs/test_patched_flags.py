@@ -98,7 +98,7 @@ def test_a_switch_that_is_on_by_itself_is_turned_off_by_a_word_where_the_program
     plan = plan_of(found.draft, found.resolved)
     assert plan.tasks["actor.update"].recompute == "full"
     wanted = with_fields(plan, "actor.update", recompute="none")
-    new = patched(path, "trl", wanted, exported(wanted, "trl", keeps_job=True).decided)
+    new = patched(path, "trl", wanted, exported(wanted, "trl", into="").decided)
     assert {each.key: each.after for each in new.changes} == {"gradient_checkpointing": False}
     again = found_in(path, new.text, "trl")
     assert plan_of(again.draft, again.resolved).tasks == wanted.tasks
