@@ -640,8 +640,7 @@ class PlacedTasks:
             columns = (getattr(self.columns, name)[first].tolist() for name in names)
             values = list(zip(*columns, strict=True)) if names else [()]
             decides = self._deciding(on_any_site=on_any_site, of_any_lengths=of_any_lengths)
-            placed_at = partial(self._rows_among, first)
-            asked = np.array(answers_of(numbers, decides, values, placed_at))
+            asked = np.array(answers_of(numbers, decides, values, partial(self._rows_among, first)))
         else:
             asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
         return np.moveaxis(asked, 0, -1)[..., inverse]
