@@ -392,14 +392,13 @@ class GenerationTable:
             passing_bytes: As `left_bytes` has it.
         """
         usable = self.options.space.capacity_bytes(replicas.site)
-        share, others = self.engine.share, resident_bytes + self.beside_bytes(replicas)
+        others = resident_bytes + self.beside_bytes(replicas)
         sizes = (move.extra_bytes, move.synced_bytes, move.spared_bytes)
         left = self.left_bytes(replicas, resident_bytes, *sizes, passing_bytes)
         cache = np.minimum(left, replicas.useful_bytes)
-        filled = left if share.fills else cache
-        own = max(replicas.working_bytes + share.awake_bytes, move.synced_bytes)
+        own = max(replicas.working_bytes + self.engine.share.awake_bytes, move.synced_bytes)
         own += move.extra_bytes + self._context_bytes(replicas) - move.spared_bytes
-        full = others + own + np.rint(filled)
+        full = others + own + self._least_filled(replicas, resident_bytes, left)
         moving = others + move.peak_bytes
         fits = (cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable)
         return np.asarray(fits), cache
@@ -422,13 +421,23 @@ class GenerationTable:
         """
         if self.job.engines.sleeps:
             return np.full_like(resident_bytes, move.extra_bytes if apart else 0)
-        share, sizes = self.engine.share, (move.extra_bytes, move.synced_bytes, move.spared_bytes)
-        cache = self.left_bytes(replicas, resident_bytes, *sizes, passing_bytes)
-        if share.counts_others == "started":  # all of them at most
+        sizes = (move.extra_bytes, move.synced_bytes, move.spared_bytes)
+        left = self.left_bytes(replicas, resident_bytes, *sizes, passing_bytes)
+        return move.extra_bytes + self._least_filled(replicas, resident_bytes, left)
+
+    def _least_filled(
+        self, replicas: Replicas, resident_bytes: Floats, left_bytes: Floats
+    ) -> Floats:
+        """Return the least bytes of a cache that is given what `left_bytes` has. Shape as `resident_bytes`.
+
+        Of residents, those that lay there when an engine started may go off it: all of them at most.
+        """
+        share, cache = self.engine.share, left_bytes
+        if share.counts_others == "started":
             cache = cache - resident_bytes
         if not share.fills:
             cache = np.minimum(cache, replicas.useful_bytes)
-        return move.extra_bytes + np.rint(np.maximum(cache, replicas.least_bytes))
+        return np.rint(np.maximum(cache, replicas.least_bytes))
 
     def bounds(self, replicas: Replicas, cache_bytes: Floats) -> Floats:
         """Return seconds that generation cannot beat with caches of these sizes."""

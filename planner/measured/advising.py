@@ -332,11 +332,11 @@ class Advisor:
         What is trained and on what stays as the configuration says it: a plan knows models by their shapes, which other weights
         have too, and lengths as they were measured, which are no limits.
         """
+        settings = now.typed.found.settings
         try:
-            wanted = exported(plan, self.framework, into="").decided
+            wanted = exported(plan, self.framework, into=settings.start).decided
         except UserError:
             return ()
-        settings = now.typed.found.settings
         said = tuple(
             (key, value)
             for key, value in wanted.items()

@@ -243,11 +243,12 @@ def small_jobs(draw):
     )
 
 
-def random_space(generator, most_plans, drafts=FrozenDict(), **changes):
+def random_space(generator, most_plans, drafts=FrozenDict(), engine_share=None, **changes):
     """Draw a job of few plans, all of them, and facts by which not all of them may fit.
 
     Args:
         drafts: Fields of tasks' layouts that all plans have.
+        engine_share: Of memory, that the engine of all plans has; None gives each the largest that fits.
         changes: Fields that every job gets.
     """
     for _ in range(1000):
@@ -257,8 +258,20 @@ def random_space(generator, most_plans, drafts=FrozenDict(), **changes):
         plans = list(itertools.islice(every_plan(job, roomy, drafts), most_plans + 1))
         if 0 < len(plans) <= most_plans:
             facts = tight_facts(job, plans, share)
-            return job, [with_largest_share(plan, facts) for plan in plans], facts
+            if engine_share is None:
+                return job, [with_largest_share(plan, facts) for plan in plans], facts
+            # A share that is given may want more than the cache of one sequence.
+            times = generator.choice([1.2, 1.5, 2.0, 3.0])
+            memory_bytes = facts.device(job.cluster[0].gpu).sheet.memory_bytes
+            facts = facts_with(job, round(times * memory_bytes))
+            return job, [_with_share(plan, engine_share) for plan in plans], facts
     raise AssertionError(f"no job of at most {most_plans} plans")
+
+
+def _with_share(plan, fraction):
+    name = "actor.generate"
+    layout = replace(plan.tasks[name], memory_fraction=fraction)
+    return replace(plan, tasks=plan.tasks.with_item(name, layout))
 
 
 def _random_job(generator):

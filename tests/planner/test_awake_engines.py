@@ -65,3 +65,14 @@ def test_what_an_engine_found_when_it_started_is_not_held_against_a_plan():
     )  # its share is less than what lay there, which layouts do not tell
     assert result.plans[0].plan.placement == "{actor, reference}"
     assert 0 < result.gap < 0.06
+
+
+def test_what_an_engine_found_when_it_started_leaves_a_larger_share_its_plans():
+    """Weights that lay there go off the cache: with 0.7 of a GPU it fits beside the layouts with which 0.6 does."""
+    some, more = (
+        Pinned(tasks=FrozenDict({"actor.generate": TaskDraft(memory_fraction=share)}))
+        for share in (0.6, 0.7)
+    )
+    best, same = (found("vllm-0.8", each, sleeps=True).plans[0] for each in (some, more))
+    assert same.plan.tasks["actor.generate"].memory_fraction == 0.7
+    assert same.forecast.iteration_seconds == best.forecast.iteration_seconds

@@ -94,9 +94,11 @@ def check_against(forecasts, job, facts, name, **wanted):
     return value / least - 1
 
 
-def check_space(generator, drafts=FrozenDict(), most_plans=100, **changes):
+def check_space(generator, drafts=FrozenDict(), most_plans=100, engine_share=None, **changes):
     """Hold a search by every objective, and under a random limit, to all plans of a random job of few."""
-    job, plans, facts = random_space(generator, most_plans, drafts, **changes)
+    job, plans, facts = random_space(generator, most_plans, drafts, engine_share, **changes)
+    if engine_share is not None:
+        drafts = drafts.with_item("actor.generate", TaskDraft(memory_fraction=engine_share))
     pinned, forecasts = Pinned(tasks=drafts), {}
     for plan in itertools.chain.from_iterable(map(every_order, plans)):
         forecast = simulate(with_every_figure(plan), facts)
@@ -272,6 +274,16 @@ def test_the_best_plan_is_the_best_of_all_plans_however_an_engine_counts_its_sha
     generator = random.Random(engine)
     for train in ("fsdp2", "megatron-core"):
         check_space(generator, engines=Engines(train=train, generate=engine))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("sleeps", [True, False])
+@pytest.mark.parametrize("engine", ["sglang-0.4", "vllm", "vllm-0.8"])
+def test_the_best_plan_is_the_best_of_all_plans_where_a_share_is_said(engine, sleeps):
+    generator = random.Random(f"{engine}{sleeps}")
+    for share in (0.3, 0.5, 0.7, 0.9):
+        engines = Engines(train="fsdp2", generate=engine, sleeps=sleeps)
+        check_space(generator, most_plans=60, engine_share=share, engines=engines)
 
 
 @pytest.mark.full

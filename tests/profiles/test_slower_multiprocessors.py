@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.analytic.roofline import Roofline
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.kernels.kernel_time import load_kernels
@@ -54,7 +55,7 @@ def test_no_product_is_faster_than_peak_or_memory(m, k, n, precision):
 @given(m=st.integers(1, 4096), k=SIDE, n=SIDE)
 def test_devices_of_the_rate_that_kernels_are_of_are_as_if_nothing_was_said(m, k, n):
     kernels = load_kernels("hopper")
-    silent = replace(kernels, gemm=replace(kernels.gemm, unit_flops_per_second={}))
+    silent = replace(kernels, gemm=replace(kernels.gemm, unit_flops_per_second=FrozenDict()))
     for line in (H100, H200):
         other = Roofline(line.sheet, kernels=silent)
         assert line.gemm(m, k, n, "bf16").seconds == pytest.approx(

@@ -161,16 +161,24 @@ def test_searches_keep_the_buckets_and_the_version_of_a_script(rlplan, with_buck
 
 @pytest.mark.full
 def test_every_door_keeps_the_buckets_and_the_version_of_a_script(rlplan, with_buckets, assumes):
-    asked = {"gpu": "h100", "mean_response_tokens": 100}
+    gpu, tokens = "h100", 100
     found = rlplan("search", with_buckets, *BESIDE, *OF_VERSION, "--json").json["plans"][0]
     seconds = found["forecast"]["iteration_seconds"]
-    tool, _ = answer("search", job=with_buckets, framework_version="0.6", **asked)
+    tool, _ = answer(
+        "search",
+        job=with_buckets,
+        framework_version="0.6",
+        gpu=gpu,
+        mean_response_tokens=tokens,
+    )
     assert (tool["step"]["step_seconds"], tool["plan"]["bucket_bytes"]) == (seconds, BUCKET)
     with assumes():
         ours = package.search(with_buckets, gpu="h100", mean_response=100, version="0.6")
     assert ours.plans[0].forecast.iteration_seconds == seconds
     given = GivenFile(name="run.sh", text=Path(with_buckets).read_text())
-    page = search(SearchAsked(script=given, **asked), print).answer["plans"][0]
+    page = search(SearchAsked(script=given, gpu=gpu, mean_response_tokens=tokens), print).answer[
+        "plans"
+    ][0]
     newest = rlplan("search", with_buckets, *BESIDE, "--json").json["plans"][0]["forecast"]
     assert page["step"]["step_seconds"] == newest["iteration_seconds"]
     assert page["plan"]["bucket_bytes"] == BUCKET

@@ -252,6 +252,8 @@ def _generation(export: Export) -> None:
         export.put("without_graphs", not captures)
     if job.kv_cache == "fp8":
         export.put("kv_cache", "fp8")
+    if export.plan.bucket_bytes is not None:
+        export.put("bucket_bytes", export.plan.bucket_bytes)
 
 
 def engine_gpus(layout: TaskPlan) -> int:

@@ -15,6 +15,7 @@ from rlplan.plan import USUAL_MODE, Plan, PlanDraft, TaskDraft
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import absent, check_parts, has, load_part
 from rlplan.planner.configs.importing import run_of
+from rlplan.planner.configs.reading.amounts import AMOUNTS, BUCKET
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
@@ -173,7 +174,9 @@ def exported(
 
 
 def _unwritten(export: Export) -> Iterator[str]:
-    """Yield the fields of a job that the framework is not told of."""
+    """Yield the fields of a job, and the buckets of a plan, that the framework is not told of."""
+    if export.plan.bucket_bytes is not None and not _tells_buckets(export):
+        yield "bucket_bytes"
     job, sizes = export.plan.job, export.sheet.trainers[export.trainer].sizes
     yield from (f"job.{name}" for name in UNWRITTEN if getattr(job, name) is not None)
     if job.judge is not None:
@@ -187,6 +190,12 @@ def _unwritten(export: Export) -> Iterator[str]:
         for name, setting in SWITCHES.items():
             if getattr(options, name) and setting not in sizes:
                 yield f"job.trainers.{role}.{name}"
+
+
+def _tells_buckets(export: Export) -> bool:
+    known = export.sheet.settings
+    names = (name for name, amount in AMOUNTS.items() if amount is BUCKET and name in known)
+    return any(key in export.values for name in names for key in known[name].keys)
 
 
 def _check(export: Export, start: str) -> None:

@@ -345,8 +345,11 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
 
 
 def _bucket_bytes(settings: Settings) -> int | None:
-    size = settings.value("refit_buffer_gib")
-    return None if size is None else max(1, round(settings.number("refit_buffer_gib") * GIB))
+    """Return the buckets of a refit; vLLM on GPUs of its own gets weights packed otherwise (algorithms/grpo.py, refit_policy_generation)."""
+    uses = settings.on("colocated") or settings.word("backend") == "sglang"
+    if not uses or settings.value("refit_buffer_gib") is None:
+        return None
+    return max(1, round(settings.number("refit_buffer_gib") * GIB))
 
 
 def _resamples(settings: Settings) -> bool:

@@ -7,6 +7,7 @@ from rlplan.job import Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.nemo_rl.reading import ENGINE_SHEETS
+from rlplan.units import GIB
 
 FUSED_ADAM: Final = "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam"
 PPO_KEYS: Final = {"grpo.async_grpo.": "ppo.async_ppo.", "grpo.": "ppo."}
@@ -198,6 +199,8 @@ def _generation(export: Export) -> None:
     layout, job = export.generate, export.plan.job
     backend = export.engine_word(ENGINE_SHEETS)
     export.put("backend", backend)
+    if export.plan.bucket_bytes is not None and (not export.apart or backend == "sglang"):
+        export.put("refit_buffer_gib", export.plan.bucket_bytes / GIB)
     for name in ("tp", "pp", "ep"):
         export.put(f"{backend}_{name}", getattr(layout, name))
     export.put(f"{backend}_memory", layout.memory_fraction)

@@ -101,8 +101,11 @@ def test_an_exported_plan_is_imported_as_itself(target, seed, tmp_path_factory):
 @pytest.mark.parametrize(
     ("target", "key"),
     [
-        ("verl", "update_weights_bucket_megabytes={:d}"),
-        ("skyrl", "weight_transfer_threshold_cuda_ipc_GB={}"),
+        ("verl", "update_weights_bucket_megabytes=3072"),
+        ("skyrl", "weight_transfer_threshold_cuda_ipc_GB=3.0"),
+        ("slime", "--update-weight-buffer-size 3221225472"),
+        ("miles", "--update-weight-buffer-size 3221225472"),
+        ("nemo-rl", "refit_buffer_size_gb: 3.0"),
     ],
 )
 def test_buckets_of_a_weight_sync_are_written_where_a_plan_says_a_size_of_its_own(target, key):
@@ -112,10 +115,16 @@ def test_buckets_of_a_weight_sync_are_written_where_a_plan_says_a_size_of_its_ow
         for plan, _ in plans(target, 40)
         if plan.pool_of("actor.generate") == plan.pool_of("actor.update")
     )
-    name = key.partition("=")[0]
-    assert name not in exported(plan, target).text
-    said = exported(replace(plan, bucket_bytes=3 * 2**30), target).text
-    assert key.format(3072 if target == "verl" else 3.0) in said
+    assert re.split("[ =:]", key)[0] not in exported(plan, target).text
+    found = exported(replace(plan, bucket_bytes=3 * 2**30), target)
+    assert key in found.text
+    assert not any("bucket_bytes" in each for each in found.notes)
+
+
+def test_buckets_that_no_key_says_are_named_as_not_written():
+    plan, _ = next(plans("openrlhf", 1))
+    (note,) = exported(replace(plan, bucket_bytes=3 * 2**30), "openrlhf").notes
+    assert note == "not written, and for you to set: bucket_bytes"
 
 
 def test_slime_is_told_a_token_budget_or_a_micro_batch():

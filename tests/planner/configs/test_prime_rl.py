@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Speculation
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
@@ -219,7 +220,7 @@ def test_a_flag_takes_the_place_of_a_table(tmp_path):
     told = imported("prime-rl", [path, *off], OPTIONS)
     assert told.draft.tasks["actor.update"].recompute == "none"
     values = {"trainer.model.ac": "None", "trainer.model.ac_offloading": "None"}
-    beside = imported("prime-rl", [path], replace(OPTIONS, values=values))
+    beside = imported("prime-rl", [path], replace(OPTIONS, values=FrozenDict(values)))
     assert beside.draft.tasks["actor.update"].recompute == "none"
 
 

@@ -80,3 +80,27 @@ def test_a_search_has_the_buckets_of_its_script_and_none_are_written_of_a_plan_w
     assert said[BUCKETS] == 1024
     assert {**unsaid, BUCKETS: 1024} == said
     assert BUCKETS not in unsaid
+
+
+@pytest.mark.parametrize(
+    ("backend", "apart", "size"),
+    [("vllm", False, 4 * GIB), ("vllm", True, None), ("sglang", True, 4 * GIB)],
+)
+def test_nemo_rl_sends_its_buckets_to_engines_that_take_them_so(tmp_path, backend, apart, size):
+    """vLLM on GPUs of its own gets weights packed otherwise, whatever the buffer is."""
+    recipe = tmp_path / "grpo.yaml"
+    recipe.write_text(
+        f"""
+policy:
+  model_name: Qwen/Qwen2.5-1.5B
+  refit_buffer_size_gb: 4
+  train_global_batch_size: 512
+  generation:
+    backend: {backend}
+    colocated: {{enabled: {str(not apart).lower()}, resources: {{gpus_per_node: 4, num_nodes: null}}}}
+grpo: {{num_prompts_per_step: 32, num_generations_per_prompt: 16}}
+cluster: {{gpus_per_node: 8, num_nodes: 1}}
+"""
+    )
+    options = ImportOptions(gpu="h100", mean_response=300, mean_prompt=100, environment={})
+    assert imported("nemo-rl", [str(recipe)], options).draft.bucket_bytes == size
