@@ -754,7 +754,9 @@ def _merged(
         best.setdefault(f"{each.plan.job.framework} {each.plan.placement}", each)
     if not best:
         shares = InfeasibleError(f"no plan of job {job.name!r} fits whose tasks share their sizes")
-        raise shares if problem is None else UntoldError(str(problem)) from problem
+        if problem is None or not keeps_job:  # who asks for no script may mend what a field names
+            raise problem or shares
+        raise UntoldError(str(problem)) from problem
     plans = sorted(best.values(), key=value)
     first = plans[0]
     gap = max(0.0, 1 - bound / value(first))
