@@ -333,7 +333,7 @@ class Advisor:
         have too, and lengths as they were measured, which are no limits.
         """
         try:
-            wanted = exported(plan, self.framework, keeps_job=True).decided
+            wanted = exported(plan, self.framework, into="").decided
         except UserError:
             return ()
         settings = now.typed.found.settings
