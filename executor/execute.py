@@ -111,7 +111,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     plan = with_weights(plan, tasks)
     prompts = PromptBatches(job_of_batches(plan), folder or Path(), needed_columns(plan.job))
     saving = saving or Saving()
-    start, left = _resumed(saving, plan, out, seed, iterations, stopping)
+    start, ended, left = _resumed(saving, plan, out, seed, iterations, stopping)
     first = start.state.iteration if start is not None else 0
     url = "" if saving.checkpoints is None else saving.checkpoints.rstrip("/")
     goes_on = check_checkpoints_of(out, start, url)
@@ -140,8 +140,8 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         if left is None or evaluations.is_due(first, ends=True):
             run.carry_out(stopping, tracking)
     _export(saving, run.checkpoint, evaluations.best, out, folder)
-    took = tuple(row["seconds"] for row in read_evaluations(out))
-    measured = measured_now() if left is None else replace(left, evaluation_seconds=took)
+    left = left or _ended_without_more(ended, run)
+    measured = measured_now() if left is None else replace(left, evaluation_seconds=_took(out))
     write_json(out / MEASURED_FILE, measured)
     (out / ENDING_FILE).unlink(missing_ok=True)
     return measured
@@ -149,40 +149,55 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
 
 def _resumed(
     saving: Saving, plan: Plan, out: Path, seed: int, iterations: int, stopping: Stopping
-) -> tuple[Checkpoint | None, MeasuredRun | None]:
-    """Return the checkpoint with which a run begins, and what it measured where nothing but its results is left; None of none.
+) -> tuple[Checkpoint | None, MeasuredRun | None, MeasuredRun | None]:
+    """Return the checkpoint with which a run begins, what was measured before it, and the same where nothing but results is left.
+
+    None of none.
 
     Raises:
         FileError: It cannot be read, another job wrote it, or nothing is left to do.
     """
     if saving.resume is None:
-        return None, None
+        return None, None, None
     start = find_checkpoint(saving.resume)
-    left = _left_over(start, plan, out, iterations, stopping)
+    ended = _measured_before(start, plan, out)
+    left = ended if ended is None else _left_over(ended, start, iterations, stopping)
     check_continues(start, plan, seed, None if left else iterations)
     if left is None:
         check_goes_on(start.folder, start.run_folder, start.state.iteration, stopping)
-    return start, left
+    return start, ended, left
 
 
-def _left_over(
-    start: Checkpoint, plan: Plan, out: Path, iterations: int, stopping: Stopping
-) -> MeasuredRun | None:
-    """Return what a run of the same plan measured that was ended behind its last checkpoint, before its results were written.
-
-    None where there is none in the folder, or iterations are left to do.
-    """
+def _measured_before(start: Checkpoint, plan: Plan, out: Path) -> MeasuredRun | None:
+    """Return what a run of the same plan measured until a checkpoint that may be its last; None where its folder has none."""
     file, done = out / ENDING_FILE, start.state.iteration
     if start.run_folder.resolve() != out.resolve() or not file.exists():
         return None
     found = decode(MeasuredRun, load_json(file), str(file))
     if not found.trace.iterations or found.trace.iterations[-1].iteration + 1 != done:
         return None
-    stopped = "" if done == iterations else stops_at_once(start.run_folder, done, stopping)
-    if done != iterations and not stopped:
-        return None
-    found = replace(found, stopped=stopped)
     return found if replace(found.plan, made_by=plan.made_by) == plan else None
+
+
+def _left_over(
+    ended: MeasuredRun, start: Checkpoint, iterations: int, stopping: Stopping
+) -> MeasuredRun | None:
+    """Return what a run measured that was ended behind its last checkpoint, before its results were written.
+
+    None where iterations are left to do.
+    """
+    done = start.state.iteration
+    if done == iterations:
+        return replace(ended, stopped="")
+    stopped = stops_at_once(start.run_folder, done, stopping)
+    return replace(ended, stopped=stopped) if stopped else None
+
+
+def _ended_without_more(ended: MeasuredRun | None, run: Run) -> MeasuredRun | None:
+    """Return what was measured before a run that an evaluation ended which alone was left; None where it did iterations."""
+    if ended is None or run.done != ended.trace.iterations[-1].iteration + 1:
+        return None
+    return replace(ended, stopped=run.stopped)
 
 
 def _first_replicas(schedule: ReplicaSchedule | ReplicaTable | None, done: int) -> int | None:
@@ -240,7 +255,7 @@ def _measured(
         response_lengths=ResponseLengths.of(rows),
         loop_flops_per_second=run.loop_flops_per_second,
         replanned=run.replanned,
-        evaluation_seconds=tuple(row["seconds"] for row in read_evaluations(out)),
+        evaluation_seconds=_took(out),
         stopped=run.stopped,
         replicas=tuple(int(record.metrics[GENERATE].get(REPLICAS, 0)) for record in run.finished)
         if run.comes_and_goes
@@ -249,6 +264,11 @@ def _measured(
         if run.comes_and_goes
         else (),
     )
+
+
+def _took(out: Path) -> tuple[float, ...]:
+    """Return what each evaluation of a run took, in seconds."""
+    return tuple(row["seconds"] for row in read_evaluations(out))
 
 
 def _export(

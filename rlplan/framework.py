@@ -109,6 +109,8 @@ class FrameworkSheet:
         to_host_bytes_per_second: The rate at which optimizer states reach the host's memory where that is neither
             pinned nor kept from step to step; None is the rate of the link, as into pinned memory.
         from_host_bytes_per_second: The rate at which they come back; None is the rate of the link.
+        loads_for_step: Whether an optimizer's moments that are away come to the GPU, all of them, for its step alone, and leave it
+            after each; else they come before an update's passes, as master copies of weights do.
         unpinned: What goes there at that rate; gradients are copied where they are named, else they are made anew.
         logits: How it makes log-probabilities and entropies, if a job leaves it open.
         pads_counted: Whether micro-batches that are counted, and not packed up to a budget of tokens, are padded to
@@ -161,6 +163,7 @@ class FrameworkSheet:
     offloads: tuple[State, ...] = ("optimizer",)
     to_host_bytes_per_second: Positive | None = None
     from_host_bytes_per_second: Positive | None = None
+    loads_for_step: bool = False
     unpinned: tuple[Literal["weights", "gradients", "optimizer"], ...] = ("optimizer",)
     logits: LogitChoice = USUAL_LOGITS
     pads_counted: bool = False

@@ -34,6 +34,8 @@ class Adapter:
             second copy of it is kept (the actor's).
         sync: What generation gets after an update (the actor's): the `adapter`, which its engine computes
             in addition to the weights that it keeps, or whole weights with the adapters `merged` into them.
+        whole_first: Whether the engine starts without weights, and each rank that trains has all of them whole in host memory
+            for the first sync (the actor's).
     """
 
     rank: AtLeastOne = 16
@@ -41,6 +43,7 @@ class Adapter:
     targets: Literal["all-linear", "attention", "feed-forward"] = "all-linear"
     shares_reference: bool = True
     sync: Literal["adapter", "merged"] = "adapter"
+    whole_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

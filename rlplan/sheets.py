@@ -666,7 +666,7 @@ class EngineSheet:
     layer_launch_seconds: NonNegative = 0.0
     expert_layer_launch_seconds: NonNegative = 0.0
     context_launch_seconds: NonNegative = 0.0
-    rope_kernels: int = 0
+    rope_kernels: NonNegativeInt = 0
     expert_python_seconds: NonNegative = 0.0
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
@@ -465,7 +465,8 @@ class PlacedTask:
         layout = self.layout
         if self.model.num_experts == 0:
             return 1
-        same = layout.tp * (layout.cp if self.engine.stages_outermost else 1)
+        # Ranks of a context have one batch, and an experts' group where no stage lies between them.
+        same = layout.tp * (layout.cp if self.engine.stages_outermost or layout.pp == 1 else 1)
         return min(layout.dp, max(1, layout.expert_ranks // same))
 
     def expert_copies(self, ranks: int) -> int:
@@ -640,8 +641,9 @@ class PlacedTasks:
             columns = (getattr(self.columns, name)[first].tolist() for name in names)
             values = list(zip(*columns, strict=True)) if names else [()]
             decides = self._deciding(on_any_site=on_any_site, of_any_lengths=of_any_lengths)
-            placed_at = partial(self._rows_among, first)
-            asked = np.array(answers_of(numbers, decides, values, placed_at))
+            asked = np.array(
+                answers_of(numbers, decides, values, lambda places: self._rows(first[places]))
+            )
         else:
             asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
         return np.moveaxis(asked, 0, -1)[..., inverse]
@@ -656,9 +658,6 @@ class PlacedTasks:
             lengths = np.diff(heads, append=len(key))
             self._grouped[names] = heads[first], np.repeat(inverse, lengths)
         return self._grouped[names]
-
-    def _rows_among(self, rows: Ints, places: list[int]) -> list[PlacedTask]:
-        return self._rows(rows[places])
 
     def _deciding(self, *, on_any_site: bool, of_any_lengths: bool) -> Hashable:
         """Return what decides the answers of a question beside columns, as all tables that ask it have it."""

@@ -49,6 +49,9 @@ ENGINES = {
     ("sglang", "0.5.4"): "sglang-0.5",
     ("sglang", "0.5.5"): "sglang-0.5",
     ("sglang", "0.5.10"): "sglang-0.5.10",
+    ("sglang", "0.5.11"): "sglang-0.5.10",
+    ("sglang", "0.5.12"): "sglang-0.5.10",
+    ("sglang", "0.5.13"): "sglang-0.5.10",
     ("sglang", "0.5.14"): "sglang-0.5.10",
     ("sglang", ""): "sglang-0.5.6",
 }

@@ -115,6 +115,8 @@ class Controller:
         Args:
             done: Iterations.
         """
+        if self.generator_is_ready and self.origin_seconds is None:
+            self.origin_seconds = time.monotonic()  # a batch is generated before
         self.feed.bring_newest(done)
 
     def position(self, iteration: int) -> tuple[int, tuple[int, ...]]:

@@ -432,8 +432,7 @@ class Run:
         check = self._stop_check()
         self._moving.begin(self.plan, self.done, self._spared_seconds)
         with MetricsWriter(self._out, self._tracking) as writer:
-            # What generates an update behind is left as the checkpoint has it.
-            if not controller.generator_is_ready:
+            if not self.is_over:
                 left = self._evaluate(groups, controller, writer)
                 check.note_evaluation(left if self.done else {})
             for iteration in range(self.done, self._iterations):
@@ -477,6 +476,7 @@ class Run:
     ) -> None:
         """Evaluate once more where that alone is left."""
         if self.is_over:
+            controller.generator_is_ready = False  # no batch follows
             self._evaluate(groups, controller, writer, ends=True)
 
     def _note_end(

@@ -163,18 +163,17 @@ def rows_before(
     if stopping == Stopping():
         return []
     folders = list(folders)
-    by_iteration = {
-        int(row["iteration"]): row
-        for folder in folders
-        if (folder / METRICS_FILE).exists()
-        for row in read_metrics(folder)
-    }
-    last = by_iteration.get(iterations - 1)
-    if last is not None:
-        for folder in folders:
+    by_iteration: dict[int, dict[str, float]] = {}
+    for folder in folders:
+        own = read_metrics(folder) if (folder / METRICS_FILE).exists() else []
+        by_iteration |= {int(row["iteration"]): row for row in own}
+        last = by_iteration.get(iterations - 1)
+        if (
+            last is not None
+        ):  # what was found before it was done again goes with the row that it was found behind
             last |= found_after(folder, iterations)
     if not stopping.counts:
-        return [] if last is None else [last]
+        return [by_iteration[last] for last in (iterations - 1,) if last in by_iteration]
     option, name = (AFTER, SECONDS) if stopping.tokens is None else (TOKENS, LEARNT_TOKENS)
     for iteration in range(iterations):
         if name not in by_iteration.get(iteration, ()):

@@ -8,6 +8,7 @@ from math import lcm
 from typing import Any, Final, Literal
 
 from rlplan.errors import FileError, MissingValueError, MissingValuesError, UserError
+from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
@@ -114,6 +115,8 @@ def _words(run: Run, changed: Run) -> str:
 SLEEP_SETTINGS: Final = ("frees_cache", "rollout_sleeps", "sleeps", "sleep_level")
 # Settings by which they gather weights for an engine a few layers at a time, in place of all at once.
 GROUP_SETTINGS: Final = ("sync_groups", "summons_layers")
+# Settings by which an engine reads the model, in place of getting it from those that train.
+LOAD_SETTINGS: Final = ("load_format",)
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 
 # Peaks this near to what there is are told neither way: half of the measured peaks of trainers are further from their forecast
@@ -502,6 +505,7 @@ def _what_would_fit(settings: Settings, checked: Checked, found: Imported) -> It
             GROUP_SETTINGS,
             _grouped(settings, facts, found),
         ),
+        ("an engine that reads the model itself", LOAD_SETTINGS, _reading(checked)),
     )
     for words, names, plan in ways:
         taken = None if plan is None else _taken_if_it_fits(plan, facts)
@@ -518,6 +522,18 @@ def _asleep(checked: Checked) -> Plan | None:
         return None
     engines = replace(plan.job.engines, sleeps=True)
     return replace(plan, job=replace(plan.job, engines=engines))
+
+
+def _reading(checked: Checked) -> Plan | None:
+    """Return a plan whose engine starts with weights, so that no rank has all of them for it; None where it does."""
+    plan = checked.plan
+    adapter = None if plan is None else plan.job.adapter("actor")
+    if plan is None or adapter is None or not adapter.whole_first:
+        return None
+    adapters = FrozenDict(
+        {**(plan.job.adapters or {}), "actor": replace(adapter, whole_first=False)}
+    )
+    return replace(plan, job=replace(plan.job, adapters=adapters))
 
 
 def _grouped(settings: Settings, facts: Facts, found: Imported) -> Plan | None:

@@ -35,9 +35,9 @@ from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     GRADIENTS_SHARDED,
-    LayoutMemory,
     layout_memory,
 )
+from rlplan.simulator.memory.terms import LayoutMemory
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
 from rlplan.simulator.placed import (
     COLUMNS,
@@ -666,9 +666,7 @@ class RoleFront:
 
 def _host_bytes(table: PlacedTasks, memory: LayoutMemory) -> Floats:
     """Return the bytes of states, and of layers' inputs, that each layout brings to the host. Shape (layouts,)."""
-    names = off_loaded_terms(table.any)
-    away = [sizes for name, sizes in memory.transient.items() if name in names]
-    held = np.sum(away, axis=0, dtype=np.float64) * table.columns.offload
+    held = memory.off_loaded_bytes(off_loaded_terms(table.any)) * table.columns.offload
     return np.asarray(held + inputs_away_bytes(table))
 
 

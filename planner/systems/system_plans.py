@@ -20,7 +20,7 @@ from rlplan.results.accuracy import SystemForecast
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.rules.batches import divides_prompts, divides_update
 from rlplan.rules.layouts import fits_model
-from rlplan.simulator.memory.task_memory import TaskMemory
+from rlplan.simulator.memory.terms import TaskMemory
 from rlplan.simulator.placed import PlacedPlan, PlacedTask, Site, sites_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.stages import task_cost, task_memory

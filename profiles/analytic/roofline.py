@@ -94,11 +94,14 @@ class Roofline:
         """Estimate the seconds of many products in one kernel; None where there is no such kernel.
 
         Args:
-            rate: Of computing, over that of the kernels.
+            rate: Of computing, over that of the kernels, on the device that they are of; a multiprocessor that computes more slowly
+                is fed as fast, and loses less by poor tiles.
         """
         grouped = self.kernels.grouped
         if grouped is None:
             return None
+        feeding = self._feeding(precision)
+        rate = min(max(1.0, rate), rate * feeding)
         if rate != 1:
             grouped = replace(grouped, rate=grouped.rate * rate)
         value_bytes = PRECISIONS[precision].weight_bytes
@@ -108,7 +111,7 @@ class Roofline:
             grouped,
             value_bytes=value_bytes,
             peak=peak,
-            feeding=self._feeding(precision),
+            feeding=feeding,
         )
         return self._by_kernels(seconds + self.dispatch_seconds, grouped.spread)
 

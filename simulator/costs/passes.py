@@ -44,6 +44,8 @@ from rlplan.simulator.costs.taskcost import (
     driver_of,
     gradients_to_host,
     layers_from_host,
+    moments_from_host,
+    moments_to_host,
     states_from_host,
     states_to_host,
     stepped_parameters,
@@ -713,6 +715,9 @@ def train_parts(table: PlacedTasks) -> Parts:
     if np.any(table.columns.offload) and not table.any.options.host_states:
         whole[STATES_BACK] = _copied(table, states_from_host)
         whole[STATES_AWAY] = _copied(table, states_to_host)
+        if table.any.framework.loads_for_step and updates > 1:
+            whole[STATES_BACK] += _copied(table, moments_from_host) * (updates - 1)
+            whole[STATES_AWAY] += _copied(table, moments_to_host) * (updates - 1)
     whole[CALL] = estimates_by(table, ("dp",), call_of)
     return whole | {DRIVER: estimates_by(table, (), driver_of)}
 

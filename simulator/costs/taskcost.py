@@ -335,6 +335,28 @@ def states_to_host(placed: PlacedTask) -> Estimate:
     return written + placed.device.copy(weights, "device_to_host")
 
 
+def moments_from_host(placed: PlacedTask) -> Estimate:
+    """Return seconds until an optimizer's moments, which a framework brings to the GPU for a step alone, are there."""
+    num_bytes, rate = _moments_bytes(placed), placed.framework.from_host_bytes_per_second
+    if rate is None:
+        return placed.device.copy(num_bytes, "host_to_device")
+    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+
+
+def moments_to_host(placed: PlacedTask) -> Estimate:
+    """Return seconds until an optimizer's moments are in host memory again after a step."""
+    num_bytes, rate = _moments_bytes(placed), placed.framework.to_host_bytes_per_second
+    if rate is None:
+        return placed.device.copy(num_bytes, "device_to_host")
+    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+
+
+def _moments_bytes(placed: PlacedTask) -> int:
+    """Return the bytes of a rank's optimizer states that leave the GPU, without master copies of weights."""
+    stored = placed.stored
+    return _away_bytes(placed, stored.optimizer_bytes - stored.master_bytes)
+
+
 def _gradients_bytes(placed: PlacedTask) -> int:
     """Return the bytes of a rank's gradient buffers where a framework copies those too."""
     copied = "gradients" in placed.framework.unpinned and "gradients" in placed.off_loadable
@@ -344,13 +366,20 @@ def _gradients_bytes(placed: PlacedTask) -> int:
 
 
 def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
-    """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them.
-
-    What steps in host memory is there already.
-    """
-    states = placed.kept_states(stepping_ranks(placed), placed.stored.optimizer_bytes)
-    states = round(states * (1 - placed.options.host_optimizer))
+    """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them."""
+    states = _away_bytes(placed, placed.stored.optimizer_bytes)
     if "weights" not in placed.off_loadable:
         return states, 0
     ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1
     return states, placed.kept_states(ranks, placed.stored.weight_bytes)
+
+
+def _away_bytes(placed: PlacedTask, value_bytes: int) -> int:
+    """Return the bytes of a rank's optimizer states of one size a parameter that leave the GPU.
+
+    What steps in host memory is there already.
+    """
+    if "optimizer" not in placed.off_loadable:
+        return 0
+    states = placed.kept_states(stepping_ranks(placed), value_bytes)
+    return round(states * (1 - placed.options.host_optimizer))

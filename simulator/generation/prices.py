@@ -662,8 +662,13 @@ class EngineSteps:
 
     @cached_property
     def prompt_captured_tokens(self) -> int:
-        """Return the most tokens of a step with prompts whose pieces between attentions graphs hold; 0 where none do, as with images."""
-        if self.model.vision_parameters:
+        """Return the most tokens of a step with prompts whose pieces between attentions graphs hold.
+
+        0 where none do: not with images, adapters, pipelines and tokens that ranks exchange for their experts.
+        """
+        setting, shard = self.setting, self.setting.shard
+        exchanged = shard.ep > 1 and not shard.sums_experts
+        if self.model.vision_parameters or setting.adapter or setting.pp > 1 or exchanged:
             return 0
         held = self.engine.steps.prompt_captured_tokens
         kinds = {kind.attention for kind, _ in self.attending_layers}

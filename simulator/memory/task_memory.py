@@ -35,6 +35,14 @@ from rlplan.simulator.costs.towers import (
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
 from rlplan.simulator.generation.speculation import draft_weight_bytes
+from rlplan.simulator.memory.terms import (
+    EMPTY,
+    LayoutMemory,
+    ManyTerms,
+    TaskMemory,
+    Terms,
+    weights_term,
+)
 from rlplan.simulator.model import (
     OFFLOADED,
     kinds_of_stages,
@@ -297,13 +305,11 @@ HEAD_ROWS = 4
 # Columns of layouts that decide what a micro-batch works on, of no more sequences than a rank has.
 WORKING_COLUMNS = (*SHARD_COLUMNS, "micro_batch", "token_budget", "recompute")
 
-ManyTerms = dict[str, Ints]
-
 
 def working_terms(
-    table: PlacedTasks, states: StageStates, working: Ints, stepped: Ints
-) -> ManyTerms:
-    """Return what passes and the step have on the GPU beside states, at the fullest moment of the fullest micro-batch.
+    table: PlacedTasks, states: StageStates, working: Ints, stepped: Ints, moments: Ints
+) -> tuple[ManyTerms, Flags]:
+    """Return what passes and the step have on the GPU beside states, at the fullest moment of the fullest micro-batch, and where this is the step.
 
     A stage of a 1F1B pipeline holds as many micro-batches as stages follow it, itself included
     (Narayanan et al. 2021, section 2.2.1). On top comes what runs: a layer, or the loss on the last
@@ -313,6 +319,7 @@ def working_terms(
     Args:
         working: As `micro_batch_bytes` has them. Shape (3 + kinds of layers, layouts).
         stepped: Parameters that each GPU steps. Shape (layouts,).
+        moments: Bytes of what the optimizer keeps beside weights, where they are on the GPU in the step alone. Shape (layouts,).
     """
     columns, memory, stage = table.columns, table.any.engine.memory, states.stage
     layer, rows, logits, *kept = working
@@ -338,9 +345,9 @@ def working_terms(
     stored = table.any.options.weights
     scale = 1.0 if stored is None else ALONE[stored].optimizer_bytes / ALONE["fp32"].optimizer_bytes
     step = np.rint(stepped * memory.step_bytes * scale).astype(np.int64)
-    in_step = step > np.sum(list(passes.values()), axis=0)
+    in_step = step + moments > np.sum(list(passes.values()), axis=0)
     terms = {term: np.where(in_step, 0, size) for term, size in passes.items()}
-    return terms | {STEP: np.where(in_step, step, 0)}
+    return terms | {STEP: np.where(in_step, step, 0)}, in_step
 
 
 def passes_in_flight(stages: Ints, stage: Ints, chunks: Ints) -> Ints:
@@ -490,74 +497,6 @@ COMMUNICATORS = "communicators"
 COMMUNICATOR_BYTES = 688 * 10**6
 EXCHANGE_BYTES = 3_300 * 10**6
 
-Terms = dict[str, int]
-EMPTY: FrozenDict[str, int] = FrozenDict()
-
-
-@dataclass(frozen=True, slots=True)
-class TaskMemory:
-    """Hold the bytes that a task puts on its fullest GPU, by term."""
-
-    resident: FrozenDict[str, int] = EMPTY
-    transient: FrozenDict[str, int] = EMPTY
-
-    @property
-    def resident_bytes(self) -> int:
-        """Return the bytes that stay while other tasks run."""
-        return sum(self.resident.values())
-
-    @property
-    def transient_bytes(self) -> int:
-        """Return the bytes that live as long as the task."""
-        return sum(self.transient.values())
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class LayoutMemory:
-    """Hold the bytes that a task puts on its fullest GPU in each of many layouts, by term.
-
-    Attributes:
-        weights_term: The resident term that tasks of one role share.
-        resident, transient: By term, shape (layouts,); 0 where a layout does not have it.
-    """
-
-    weights_term: str
-    resident: ManyTerms
-    transient: ManyTerms
-
-    @property
-    def weights_bytes(self) -> Ints:
-        """Return the resident weights, which tasks of one role share. Shape (layouts,)."""
-        return self.resident[self.weights_term]
-
-    @property
-    def passing_weights_bytes(self) -> Ints:
-        """Return the weights that are there while the task runs, where they are not resident. Shape (layouts,)."""
-        return self.transient[self.weights_term]
-
-    @property
-    def resident_bytes(self) -> Ints:
-        """Return the bytes that stay while other tasks run. Shape (layouts,)."""
-        return np.asarray(np.sum(list(self.resident.values()), axis=0, dtype=np.int64))
-
-    @property
-    def transient_bytes(self) -> Ints:
-        """Return the bytes that live as long as the task. Shape (layouts,)."""
-        return np.asarray(np.sum(list(self.transient.values()), axis=0, dtype=np.int64))
-
-    def row(self, row: int) -> TaskMemory:
-        """Return one layout's terms."""
-        return TaskMemory(_row_terms(self.resident, row), _row_terms(self.transient, row))
-
-
-def _row_terms(terms: ManyTerms, row: int) -> FrozenDict[str, int]:
-    return FrozenDict({name: int(sizes[row]) for name, sizes in terms.items() if sizes[row]})
-
-
-def weights_term(role: str, *, generating: bool = False) -> str:
-    """Return the name of the term that holds a role's weights."""
-    return f"{role} weights for generation" if generating else f"{role} weights"
-
 
 def passes_memory(placed: PlacedTask) -> TaskMemory:
     """Return what an infer or train task holds on its fullest pipeline stage."""
@@ -597,7 +536,7 @@ def _judged_memory(table: PlacedTasks) -> LayoutMemory:
     term, away = weights_term(table.any.task.role), table.columns.offload > 0
     transient: ManyTerms = {term: np.where(away, weights, 0), **terms}
     transient[COMMUNICATORS] = _communicator_bytes(table)
-    return LayoutMemory(term, {term: np.where(away, 0, weights)}, transient)
+    return LayoutMemory(term, {term: np.where(away, 0, weights)}, transient, {})
 
 
 def _judged_bytes(placed: PlacedTask) -> tuple[int, ...]:
@@ -616,7 +555,8 @@ def _fuller(one: LayoutMemory, other: LayoutMemory) -> LayoutMemory:
         return {name: np.where(more, sizes, mine[name]) for name, sizes in others.items()}
 
     resident = chosen(one.resident, other.resident)
-    return LayoutMemory(one.weights_term, resident, chosen(one.transient, other.transient))
+    transient = chosen(one.transient, other.transient)
+    return LayoutMemory(one.weights_term, resident, transient, chosen(one.waiting, other.waiting))
 
 
 def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> LayoutMemory:
@@ -654,9 +594,18 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     if any_.trains and any_.adapter is not None and any_.options.keeps_embedded:
         transient[EMBEDDED] = _embedded_bytes(table)
     transient[COMMUNICATORS] = _communicator_bytes(table)
-    transient |= working_terms(table, states, working, stepped)
+    optimizer, moments = f"{any_.task.role} optimizer states", np.zeros_like(stepped)
+    if any_.trains and any_.framework.loads_for_step:
+        sizes = any_.stored
+        moments = stepped * (sizes.optimizer_bytes - sizes.master_bytes)
+        moments = np.minimum(moments, transient[optimizer])
+    terms, in_step = working_terms(table, states, working, stepped, moments)
+    transient |= terms
+    waiting = {optimizer: np.where(in_step, 0, moments)}
+    if optimizer in transient:
+        transient[optimizer] = transient[optimizer] - waiting[optimizer]
     transient[CONTEXT] = np.full_like(states.stage, any_.device.context_bytes)
-    return LayoutMemory(term, resident, transient)
+    return LayoutMemory(term, resident, transient, waiting)
 
 
 def _embedded_bytes(table: PlacedTasks) -> Ints:

@@ -18,13 +18,12 @@ from rlplan.simulator.memory.task_memory import (
     COMMUNICATOR_BYTES,
     CONTEXT,
     JUDGED_COLUMNS,
-    Terms,
     generation_terms,
     generation_weight_bytes,
     least_kv_bytes,
     passes_memory,
-    weights_term,
 )
+from rlplan.simulator.memory.terms import Terms, weights_term
 from rlplan.simulator.model import largest_shard, layer_parameters
 from rlplan.simulator.placed import Flags, Floats, PlacedTask, PlacedTasks, PlacedTransition, whole
 from rlplan.transfers import TRANSFERS

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from rlplan.plug_ins import PlugIns
 from rlplan.simulator.costs.taskcost import TaskCost, task_at_site
-from rlplan.simulator.memory.task_memory import TaskMemory
+from rlplan.simulator.memory.terms import TaskMemory
 from rlplan.simulator.placed import PlacedTask, placed_task
 
 

@@ -11,7 +11,7 @@ from rlplan.profiles.analytic.efficiencies import load_host_costs
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.results.forecast import CALL
 from rlplan.simulator.costs.taskcost import TaskCost, cost_of, data_bytes, times
-from rlplan.simulator.memory.task_memory import TaskMemory
+from rlplan.simulator.memory.terms import TaskMemory
 from rlplan.simulator.placed import Floats, PlacedTask
 
 

@@ -26,16 +26,14 @@ from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     CONTEXT,
     KV_CACHE,
-    TaskMemory,
-    Terms,
     generation_terms,
     generation_weight_bytes,
     kept_batch,
     least_kv_bytes,
     passes_in_flight,
     useful_kv_bytes,
-    weights_term,
 )
+from rlplan.simulator.memory.terms import TaskMemory, Terms, weights_term
 from rlplan.simulator.memory.transition_memory import (
     Room,
     bucket_terms,
@@ -64,6 +62,7 @@ TRAINERS, ENGINES = "trainers' processes", "engines' processes"
 HOST_CACHE = "KV cache"
 SLEEPING = "weights of the sleeping engine"
 LOADING = "models that are being loaded"
+WHOLE = "whole model for the first sync of adapters"
 COPIED = "copy of the actor's weights"
 GRADIENT_BYTES = 4  # as an optimizer on the host steps with them
 
@@ -72,7 +71,7 @@ def host_terms(tasks: Sequence[tuple[PlacedTask, TaskMemory]]) -> Terms:
     """Return the bytes of host memory that a pool keeps for one GPU, by term, when they are most.
 
     That is in the middle of a run, with all that is off-loaded, or while models are loaded: whole ones beside
-    processes and a sleeping engine.
+    processes and a sleeping engine. Or it is the first sync of weights to an engine that has none yet.
     """
     if not tasks:
         return {}
@@ -84,7 +83,8 @@ def host_terms(tasks: Sequence[tuple[PlacedTask, TaskMemory]]) -> Terms:
             away[term] = max(away.get(term, 0), size)
     lasting = _processes(tasks, use) | _sleeping(tasks, use, engines)
     loading = lasting | {LOADING: _loaded_bytes([task for task, _ in tasks], use)}
-    return max(lasting | away, loading, key=lambda terms: sum(terms.values()))
+    synced = _processes(tasks, use) | {WHOLE: _whole_first_bytes([task for task, _ in tasks])}
+    return max(lasting | away, loading, synced, key=lambda terms: sum(terms.values()))
 
 
 def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
@@ -93,7 +93,10 @@ def _off_loaded(placed: PlacedTask, memory: TaskMemory) -> Terms:
     weights = weights_term(role)
     found: Terms = {}
     if placed.layout.offload:
-        found = {name: memory.transient.get(name, 0) for name in off_loaded_terms(placed)}
+        found = {
+            name: memory.transient.get(name, 0) + memory.waiting.get(name, 0)
+            for name in off_loaded_terms(placed)
+        }
     copied = placed.framework.host.keeps_actor_weights and options.host_copy
     if placed.trains and role == "actor" and copied:
         held = memory.resident.get(weights, 0) + memory.transient.get(weights, 0)
@@ -176,6 +179,21 @@ def _loaded_bytes(tasks: Sequence[PlacedTask], use: HostUse) -> int:
     trained = {task.task.role: task for task in tasks if task.task.kind != "generate"}
     each = [_read_bytes(task, use) for task in trained.values()]
     return sum(each) if use.processes_by_role else max(each, default=0)
+
+
+def _whole_first_bytes(tasks: Sequence[PlacedTask]) -> int:
+    """Return the bytes of a model that a rank has whole in host memory for an engine on its GPUs that starts without weights."""
+    if not any(task.task.generates for task in tasks):
+        return 0
+    trained = [task for task in tasks if task.trains and task.adapter is not None]
+    return max(
+        (
+            num_parameters(task.model, task.task.head) * task.stored.weight_bytes
+            for task in trained
+            if task.adapter is not None and task.adapter.whole_first
+        ),
+        default=0,
+    )
 
 
 def _read_bytes(task: PlacedTask, use: HostUse) -> int:

@@ -134,6 +134,32 @@ def test_what_another_plan_has_measured_is_not_taken_for_a_runs_results(
 
 
 @pytest.mark.ray
+@pytest.mark.parametrize("score", first(1, [2.0, 0.0]))
+def test_an_evaluation_between_is_made_when_it_is_resumed_though_a_batch_is_ahead(
+    shared_workers, ray_slots, tmp_path, monkeypatch, score
+):
+    """It goes on as if nothing had happened, or ends there."""
+    plan = plan_of("one-step-off", replace(EVALUATED, every=2, after_last=False))
+    out, stopping = write_held_out(tmp_path) / "out", stopping_of([f"evaluation/accuracy>={score}"])
+    monkeypatch.setattr(Evaluator, "evaluate", kill)
+    with pytest.raises(KilledError):
+        carried_out(plan, tmp_path, stopping=stopping)
+    monkeypatch.undo()
+    assert find_checkpoint(out).state.iteration == 2
+    run = carried_out(plan, tmp_path, resume=out, stopping=stopping)
+    carried_out(plan, tmp_path, "undisturbed", stopping=stopping)
+    assert bool(run.stopped) == (score == 0)
+    ways = (out, tmp_path / "undisturbed")
+    found, expected = ([{**row, "seconds": 0} for row in read_evaluations(way)] for way in ways)
+    assert found == expected
+    names = ("mean_reward", "policy_loss", "actor_gradient_norm", "staleness_max")
+    learnt, as_usual = (
+        [[row[name] for name in names] for row in read_metrics(way)] for way in ways
+    )
+    assert learnt == as_usual
+
+
+@pytest.mark.ray
 @pytest.mark.parametrize("killed", first(1, ["export", "evaluation"]))
 def test_a_run_that_an_evaluation_ended_stays_ended_when_it_is_resumed(
     shared_workers, ray_slots, tmp_path, monkeypatch, killed
@@ -153,8 +179,7 @@ def test_a_run_that_an_evaluation_ended_stays_ended_when_it_is_resumed(
     assert run.stopped.startswith("evaluation/accuracy is ")
     assert [row["iteration"] for row in read_evaluations(out)] == [2]
     assert run == read_run(out)
-    if killed == "export":
-        assert [each.iteration for each in run.trace.iterations] == [0, 1]
+    assert [each.iteration for each in run.trace.iterations] == [0, 1]
     with pytest.raises(FileError, match="stops at once"):
         carried_out(plan, tmp_path, resume=out, stopping=stopping)
 

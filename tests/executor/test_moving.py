@@ -198,8 +198,8 @@ def killed_at(point, patch):
 # By point, how many iterations are left done, and whether the other plan is named. Where neither it is nor an iteration is
 # left to do again, the run goes on by the plan before.
 POINTS = {
-    "before the plan is named": (2, False),
     "after the plan is named": (2, True),
+    "before the plan is named": (2, False),
     "before the checkpoint": (1, False),
     "within the checkpoint": (1, False),
     "while the plan is named": (2, False),

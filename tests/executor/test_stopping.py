@@ -198,6 +198,17 @@ def test_what_an_evaluation_found_behind_the_last_iteration_stops_a_run_too(tmp_
     assert stops_at_once(tmp_path, 3, met) == stops_at_once(tmp_path, 1, met) == ""
 
 
+def test_an_evaluation_of_an_iteration_that_was_done_again_stops_nothing(tmp_path):
+    """It goes with the metrics beside it, unless another run went on behind them."""
+    met, row = stopping_of(["evaluation/accuracy>=0.9"]), {"iteration": 2, "accuracy": 0.9}
+    earlier, again, behind = folders = [tmp_path / name for name in ("earlier", "again", "behind")]
+    for folder, rows in zip(folders, (ROWS, ROWS, ROWS[2:]), strict=True):
+        write_rows(folder, rows)
+    (earlier / EVALUATIONS_FILE).write_text(f"{json.dumps(row)}\n")
+    assert not StopCheck(met, rows_before([earlier, again], 2, met)).reason
+    assert StopCheck(met, rows_before([earlier, behind], 2, met)).reason
+
+
 def test_what_is_counted_and_not_known_is_said(tmp_path):
     write_rows(tmp_path / "run", ROWS[1:])
     with pytest.raises(FileError, match=r"--stop-tokens.*learnt_tokens of iteration 0"):

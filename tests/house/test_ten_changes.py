@@ -174,7 +174,7 @@ def test_a_kind_of_model_part_is_one_file(tmp_path):
 COSTS = """
 from rlplan.estimate import Estimate
 from rlplan.simulator.costs.taskcost import TaskCost
-from rlplan.simulator.memory.task_memory import TaskMemory
+from rlplan.simulator.memory.terms import TaskMemory
 
 
 def cost(placed, kv_bytes=None):

@@ -174,7 +174,7 @@ LEAVES = FrozenDict(
 
 @pytest.mark.full
 @pytest.mark.parametrize("drafts", [STAYS, LEAVES], ids=["stays", "leaves"])
-@pytest.mark.parametrize("framework", ["nemo-rl-megatron", "verl-fsdp"])
+@pytest.mark.parametrize("framework", ["nemo-rl-megatron", "verl-fsdp", "roll-megatron"])
 def test_the_best_plan_is_the_best_of_all_plans_of_a_framework(framework, drafts):
     """Token budgets are among them where states stay, and off-loading of passes where they leave."""
     generator = random.Random(framework)

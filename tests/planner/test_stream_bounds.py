@@ -26,7 +26,7 @@ from tests.cases import draws
 PPO = Path(__file__).parents[2] / "examples/ppo-7b-16xa100.yaml"
 ROUNDING = 1e-9
 ROLES = {"grpo": ("actor", "reference"), "ppo": ("actor", "critic", "reference")}
-FRAMEWORKS = ("rlplan", "rlplan", "nemo-rl", "verl", "openrlhf")
+FRAMEWORKS = ("rlplan", "rlplan", "nemo-rl", "verl", "openrlhf", "verl-fully-async")
 # Mode, staleness and iterations between syncs.
 SCHEDULES = (
     ("streaming", 0, 1),

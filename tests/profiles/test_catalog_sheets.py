@@ -186,10 +186,13 @@ def test_costs_of_steps_are_of_parts_families_and_devices_that_there_are(
     by_device = (
         *(costs.all_reduces, costs.fused_all_reduces, costs.cast_seconds, costs.latent),
         *(costs.narrow_expert_times, costs.beside_seconds, costs.prompt_attention, costs.sparse),
+        costs.experts,
     )
     assert {each for costs_of in by_device for each in costs_of} <= architectures
     assert {*costs.triton_experts_of, *costs.fuses_all_reduces_of} <= families
-    mixers = [costs.prompt_mixer_seconds, *costs.beside_seconds.values()]
+    assert set(costs.tuned_experts) <= set(device_names())
+    mixers = [costs.prompt_mixer_seconds, costs.mixer_launch_seconds, costs.prompt_captured_tokens]
+    mixers += costs.beside_seconds.values()
     assert {each for seconds in mixers for each in seconds} <= set(parts.PARTS.names())
     assert costs.prompt_launch_seconds or not costs.prompt_mixer_seconds
 

@@ -26,6 +26,14 @@ def test_few_tokens_of_many_experts_take_what_reading_them_does():
     assert read < seconds < 1.5 * read
 
 
+@pytest.mark.parametrize("tokens", [64, 4096])
+def test_poor_tiles_cost_nothing_where_they_are_fed_faster_than_they_compute(tokens):
+    slow, usual = (H20.grouped_gemm(tokens, 2048, 1024, 64, "bf16", rate) for rate in (0.5, 1.0))
+    assert slow.seconds == usual.seconds
+    slow, usual = (H100.grouped_gemm(tokens, 2048, 1024, 64, "bf16", rate) for rate in (0.5, 1.0))
+    assert slow.seconds > usual.seconds
+
+
 def test_long_products_keep_their_rate():
     """Training on H20 was logged at 77 to 83 % of 148 TFLOP/s (SGLang's and verl's users), which products lie above."""
     assert 2 * 8192**3 / H20.gemm(8192, 8192, 8192, "bf16").seconds == pytest.approx(

@@ -93,8 +93,11 @@ def test_devices_of_an_architecture_have_its_table(device):
     assert reduced(steps_of("vllm-0.15", "qwen3-32b", device=device, tp=4), 1024) < 10
 
 
-def test_engines_without_kernels_of_their_own_have_the_library_s_collectives():
-    steps = steps_of("vllm-0.11-tokens", "qwen3-32b", device="h100-80gb-sxm")
+@pytest.mark.parametrize(
+    "engine", ["vllm-0.11-tokens", "vllm-0.11-server-nccl", "vllm-0.11-server-nccl-eager"]
+)
+def test_engines_without_kernels_of_their_own_have_the_library_s_collectives(engine):
+    steps = steps_of(engine, "qwen3-32b", device="h100-80gb-sxm")
     whole = steps.setting.collective("all_reduce", 65536, 8, 1)
     assert reduced(steps, 65536) == pytest.approx(whole.seconds * 1e6)
 

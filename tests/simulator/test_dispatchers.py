@@ -492,3 +492,11 @@ def test_passes_without_gradients_have_no_other_micro_batch_to_overlap_with_and_
 def test_overlap_is_refused_where_nobody_knows_how_much_it_hides():
     with pytest.raises(MissingFactError, match=r"trainers\.actor\.overlaps_exchange"):
         setting_of(placed(by("hybridep", overlaps_exchange=True), engine="fsdp2-hf-experts"))
+
+
+@pytest.mark.parametrize("engine", ["prime-rl", "megatron-core-2026"])
+def test_ranks_of_a_context_bring_one_batch_to_the_experts_that_they_share_out(engine):
+    """Eight ranks of a group are two contexts of four ranks, whatever places a rank: four batches do not meet in it."""
+    task = placed(ep=8, engine=engine)
+    layout = replace(task.layout, dp=4, cp=4)
+    assert replace(task, layout=layout).expert_batches == 2

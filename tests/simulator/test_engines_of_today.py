@@ -7,6 +7,7 @@ import pytest
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup
+from rlplan.models import Adapter
 from rlplan.parts import experts
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine, load_model
@@ -145,6 +146,21 @@ def test_graphs_hold_the_pieces_of_prompts_from_sglang_0_5_10_on(model, tokens, 
     )
     assert pieces > 0
     assert pieces < launched / 20 if held else pieces == launched
+
+
+def test_neither_pipelines_nor_adapters_nor_exchanging_experts_have_graphs_of_prompts():
+    replica = replica_setting(load_model("minimax-m2.5"), load_engine("sglang-0.5.10"), H100, tp=8)
+    setting = replica.setting
+    exchanging = replace(setting.shard, ep=8, sums_experts=False)
+    summing = replace(setting.shard, ep=8, sums_experts=True)
+    for changes, held in (
+        ({"pp": 2}, 0),
+        ({"adapter": Adapter(rank=16)}, 0),
+        ({"shard": exchanging}, 0),
+        ({"shard": summing}, 8192),
+    ):
+        changed = replace(replica, setting=replace(setting, **changes))
+        assert steps_in(changed).prompt_captured_tokens == held
 
 
 @pytest.mark.parametrize("name", ["vllm-0.11", "sglang-0.5"])

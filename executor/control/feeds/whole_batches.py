@@ -87,11 +87,14 @@ class WholeBatches:
             dropped=self._begun.sequences - self._plan.job.workload.sequences,
         )
 
-    def bring_newest(self, done: int) -> None:  # noqa: ARG002 -- streams go by it
+    def bring_newest(self, done: int) -> None:
         """Bring the weights as they are to what generates, once what is generated ahead is there.
 
-        What the next iteration generates with comes anew, and is the same.
+        What the next iteration generates with comes anew, and is the same. Weights for its batch that a checkpoint had
+        generate that batch first.
         """
+        if self._ahead is None and self._dispatcher.generator_is_ready:
+            self._ahead = self._completed(*self._generated(done))
         if self._ahead is not None:
             reported_by(self._ahead[0].calls)
         self._dispatcher.send_transition()

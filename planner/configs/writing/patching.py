@@ -66,6 +66,8 @@ OF_WORK = (
 )
 # Settings that say how groups are sampled again, in rounds or batches of so many prompts, and limit lengths.
 SAMPLING = frozenset({"filter_rounds", "filter_batches"})
+# How long a run goes on: no plan decides it, and whole scripts have a number that somebody sets.
+LENGTHS_OF_RUNS = frozenset({"steps"})
 LIMITS = frozenset(
     {"max_prompt", "max_input", "max_response", "max_total", "max_model_len", "server_model_len"}
 )
@@ -583,9 +585,11 @@ def _without(
 def _decided(found: Imported, plan: Plan, values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a plan decides: not limits of lengths and of what is sampled again, or losses, where a script has those of the plan's job.
 
+    Nor does it decide how long a run goes on.
+
     What is nothing is so in the words of TOML, which has no null; elsewhere it is left to the user.
     """
-    alike = set[str]()
+    alike = set(LENGTHS_OF_RUNS)
     if _limits(found.resolved) == _limits(plan.job):
         alike |= LIMITS
     if found.resolved.dynamic_sampling == plan.job.dynamic_sampling:

@@ -422,5 +422,3 @@ def _say_doubts(settings: Settings, placement: Placement) -> None:
 def _notes(settings: Settings, algorithm: str) -> Iterator[str]:
     if algorithm != PPO:
         yield from algorithm_notes(settings, algorithm)
-    if settings.on("leaves"):
-        yield "optimizer states leave the GPUs during passes of an update as well, which is not counted"

@@ -93,7 +93,7 @@ PATH_ALONE: Final = "an adapter without lora_rank, which this version trains no 
 COLOCATED_ASYNC: Final = "colocate_async"
 # Engines of the trainer's own process in versions up to 0.6.1, by AsyncLLM where these are told to be asynchronous
 # (workers/rollout/vllm_rollout/vllm_async_server.py of 0.5.0 and 0.6.1); no sheet is of that with vLLM 0.8.
-BY_SERVERS: Final[Mapping[str, str]] = {"vllm-0.11-tokens": "vllm-0.11-server"}
+BY_SERVERS: Final[Mapping[str, str]] = {"vllm-0.11-tokens": "vllm-0.11-server-nccl"}
 UNSERVED: Final = "vllm-0.8-tokens"
 SERVED_NOTE: Final = "an engine of vLLM 0.8 in a process of its own, which makes outputs beside it"
 
@@ -137,7 +137,7 @@ def run_of(settings: Settings) -> Run:
         precision=_precision(settings, trainer),
         rollout_precision=_rollout_precision(settings),
         kv_cache=cast(TrainingPrecision | None, settings.value("kv_cache")),
-        adapter=_adapter(settings),
+        adapter=_synced_adapter(settings, trainer),
         dynamic_sampling=sampling,
         bucket_bytes=settings.whole("bucket_mebibytes") * MIB,
         notes=(
@@ -194,8 +194,10 @@ def _is_first_fsdp(settings: Settings, trainer: str) -> bool:
 def _engine_notes(settings: Settings, trainer: str) -> Iterator[str]:
     """Yield notes where the engine does not keep its memory though it is told to, and where all weights are gathered for it."""
     if _weight_sync(settings, trainer) == AT_ONCE:
-        key = settings.key_of("summons_layers")
-        yield f"FSDP gathers the whole model on each GPU to collect its adapters: {key}=True gathers layer by layer"
+        key, beside = settings.key_of("summons_layers"), ""
+        if starts_empty(settings):
+            beside = f", and needs {settings.key_of('load_format')}=safetensors"
+        yield f"FSDP gathers the whole model on each GPU to collect its adapters: {key}=True gathers layer by layer{beside}"
     if not settings.on("frees_cache") and _sleeps_anyway(settings):
         key, sheet = settings.key_of("frees_cache"), settings.sheet
         yield f"the engine sleeps while others work: {key}=False has no effect in {sheet.title} {sheet.version}"
@@ -504,8 +506,8 @@ def _trainer_engine(own: RoleSettings) -> str:
 
 
 def _rotating_apart(own: RoleSettings, engine: str) -> str:
-    """Return the sheet of an engine that rotates each packed sequence by itself, where Megatron's is told so or its version does."""
-    if "rope_fused" not in own.names or own.on("rope_fused"):
+    """Return the sheet of an engine that rotates each packed sequence by itself, where a version's Megatron does and is not told to fuse."""
+    if not own.on("rotates_apart") or own.on("rope_fused"):
         return engine
     usual = load_framework(own.settings.sheet.trainers[own.trainer].framework).engines.train
     apart = ROPE_APART.format(engine or usual)
@@ -714,6 +716,19 @@ def _adapter(settings: Settings) -> Adapter | None:
     if adapter is None or settings.on("lora_merges"):
         return adapter
     return replace(adapter, sync="adapter")
+
+
+def _synced_adapter(settings: Settings, trainer: str) -> Adapter | None:
+    """Return what is trained, and whether its engine starts without weights (utils/fsdp_utils.py, collect_lora_params)."""
+    adapter = _adapter(settings)
+    if adapter is None or adapter.sync != "adapter" or trainer != "fsdp":
+        return adapter
+    return replace(adapter, whole_first=starts_empty(settings))
+
+
+def starts_empty(settings: Settings) -> bool:
+    """Tell whether the engine starts without weights, and gets them by a sync."""
+    return "dummy" in settings.word("load_format")
 
 
 def _check_adapters_path(settings: Settings) -> None:

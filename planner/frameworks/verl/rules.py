@@ -19,6 +19,7 @@ from rlplan.planner.frameworks.verl.reading import (
     is_fully_async,
     of_role,
     roles_of,
+    starts_empty,
     trainer_of,
 )
 
@@ -425,6 +426,16 @@ def adapters_have_a_rank_of_the_engine(settings: Settings) -> Iterator[Broken]:
     yield from unless(holds, "lora_rank", problem, f"up to {allowed}")
 
 
+def layers_are_summoned_beside_weights(settings: Settings) -> Iterator[Broken]:
+    """Collect adapters layer by layer only where the engine has read the model."""
+    summons = settings.given(settings.key_of("summons_layers")) in {True, "True", "true"}
+    adapts = settings.whole("lora_rank") > 0 and not settings.on("lora_merges")
+    holds = not (summons and adapts and starts_empty(settings))
+    problem = "lets the engine start without weights, which layered_summon does not send"
+    holds = holds or trainer_of(settings) != "fsdp"
+    yield from unless(holds, "load_format", problem, "safetensors")
+
+
 def losses_are_aggregated(settings: Settings) -> Iterator[Broken]:
     """Weigh a policy's loss in a way that there is."""
     key = "actor_rollout_ref.actor.loss_agg_mode"
@@ -508,6 +519,7 @@ RULES: Final = (
     Rule(async_counts_are_sound, "experimental/fully_async_policy/fully_async_rollouter.py:350"),
     Rule(async_keeps_log_probs, "experimental/fully_async_policy/fully_async_rollouter.py:350"),
     Rule(adapters_have_a_rank_of_the_engine, "utils/config.py: validate_config"),
+    Rule(layers_are_summoned_beside_weights, "utils/fsdp_utils.py: collect_lora_params"),
     Rule(losses_are_aggregated, "workers/config/actor.py"),
     Rule(generation_is_asynchronous, "workers/config/rollout.py", since="0.7"),
     Rule(validation_samples_with_a_temperature, "utils/config.py: validate_config"),

@@ -313,6 +313,8 @@ def _generation(export: Export) -> None:
         export.put("lora_rank", adapter.rank)
         export.put("lora_alpha", adapter.alpha or adapter.rank)
         export.put("lora_merges", adapter.sync == "merged")
+        if adapter.sync == "adapter" and not adapter.whole_first:
+            export.put("load_format", "safetensors")
 
 
 def _low_precision(export: Export) -> None:

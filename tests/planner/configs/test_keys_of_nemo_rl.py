@@ -299,6 +299,14 @@ def test_free_keys_are_reported(bases):
     assert set(found.keys.not_modelled) == {key.partition("=")[0] for key in keys}
 
 
+def test_a_cache_of_a_size_of_its_own_makes_the_answer_doubtful(bases):
+    """vLLM makes it so large, whatever share of the card it was told (config/cache.py, kv_cache_memory_bytes)."""
+    key = "policy.generation.vllm_kwargs.kv_cache_memory_bytes"
+    found = bases.found("samples compared", f"+{key}=21474836480")
+    assert key in found.keys.changes_work
+    assert key not in found.keys.not_modelled
+
+
 def test_turns_and_judges_make_the_answer_doubtful(bases):
     found = bases.found("judges", "grpo.max_rollout_turns=50")
     assert set(found.keys.changes_work) == {

@@ -102,7 +102,7 @@ KEYS = catalogue()
 MAPPED = [key for key in mapped_keys(SHEET) if key in KEYS]
 # What only rules ask for, or a part of a note.
 ONLY_IN_RULES = {
-    "generate_opt_level", "partial_gpu_mode", "is_offload_optimizer_states_in_train_step", "val_batch_size",
+    "generate_opt_level", "partial_gpu_mode", "val_batch_size",
     "train_env_manager.num_env_groups", "train_env_manager.num_groups_partition", "actor_infer.model_args.lora_target",
     "norm_mean_type", "reward_normalization.norm_mean_type", "reward_norm", "eval_steps",
 }  # fmt: skip

@@ -16,6 +16,7 @@ from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.sheet import load_config_sheet, spelled
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.facts import load_facts
+from rlplan.profiles.sheets import load_framework
 from tests.planner.configs.fates import outcome
 
 CATALOGUES = Path(__file__).parent / "data"
@@ -344,6 +345,13 @@ def test_a_composed_file_with_every_default_says_little():
     assert set(keys.not_modelled) <= {
         "actor_rollout_ref.model.lora.target_modules", "critic.model.lora.target_modules",
     }  # fmt: skip
+
+
+def test_prompts_of_a_server_are_named_where_they_are_not_those_that_are_forecast():
+    key = "async_training.concurrent_samples_per_replica"
+    assert load_framework("verl-fully-async").replica_prompts == SHEET.usual[key] == 16
+    assert key in small(f"+{key}=64").keys.not_modelled
+    assert key not in small(f"+{key}=16").keys.not_modelled
 
 
 def test_keys_that_change_the_work_make_the_answer_doubtful():

@@ -76,6 +76,7 @@ BREAKS_VERL = {
     "reward-pools-have-gpus": (*REWARD, "reward.reward_model.enable_resource_pool=True"),
     "reward-models-have-a-path": ("reward.reward_model.enable=True",),
     "adapters-have-a-rank-of-the-engine": ("actor_rollout_ref.model.lora_rank=1024",),
+    "layers-are-summoned-beside-weights": ("actor_rollout_ref.model.lora_rank=32", f"{R}.layered_summon=True"),
     "losses-are-aggregated": (f"{A}.loss_agg_mode=token-sum",),
     "generation-is-asynchronous": (f"{R}.mode=sync", "trainer.use_v1=True"),
     "validation-samples-with-a-temperature": (f"{R}.val_kwargs.do_sample=True", f"{R}.val_kwargs.temperature=0"),

@@ -116,6 +116,18 @@ def test_a_script_whose_pool_is_shared_gets_pools_apart(tmp_path):
     assert "num-rollout" not in said
 
 
+@pytest.mark.parametrize("length", ["--num-rollout 10", "--num-epoch 2", ""])
+def test_a_patch_does_not_say_how_long_a_run_goes_on(tmp_path, length):
+    """A whole script has a number, which the framework asks for; the user's own is as long as it says, or does not start."""
+    words = SCRIPTS["slime"].replace("--num-rollout 10", length)
+    script, found, _ = read("slime", tmp_path, words)
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved), "there")
+    wanted = exported(plan, "slime").decided
+    assert wanted["num-rollout"] == 1000
+    new = patched(script, "slime", plan, wanted)
+    assert not {"num-rollout", "num-epoch"} & {each.key for each in new.changes}
+
+
 FULLY = """
 python3 -m verl.experimental.fully_async_policy.fully_async_main --config-path=config --config-name=fully_async_ppo_trainer.yaml \\
     data.train_batch_size=0 data.gen_batch_size=1 data.max_prompt_length=1024 data.max_response_length=4096 \\

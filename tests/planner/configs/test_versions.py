@@ -82,7 +82,7 @@ SAID = {
     "docker pull verlai/verl:app-verl0.6-vllm0.8.5": ("0.6.1", "vllm-0.8-tokens"),
     "pip install verl==0.7.0 vllm==0.8.5": ("0.7", "vllm-0.8"),
     "# image: hiyouga/verl:ngc-th2.6.0-cu126-vllm0.8.4-flashinfer0.2.2-cxx11abi0": ("0.5", "vllm-0.8-tokens-eager"),
-    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11-server"),
+    "# verlai/verl:vllm012.latest": ("0.7", "vllm-0.11-server-nccl"),
     "IMAGE=verlai/verl:vllm017.latest": ("0.9.1", "vllm-0.15-server"),
     "pip install verl==0.6.0": ("0.6", "vllm-0.11-tokens"),
     "pip install git+https://github.com/volcengine/verl@v0.3.0.post1": ("0.3", "vllm-0.6-eager"),
@@ -253,6 +253,20 @@ def test_steps_are_those_of_the_version(number, framework):
 
 
 @pytest.mark.parametrize(
+    ("number", "framework", "keeps"),
+    [
+        ("0.4", "verl-megatron-0.5", True),
+        ("0.5", "verl-megatron-0.5", True),
+        ("0.6.0", "verl-megatron-0.6", False),
+    ],
+)
+def test_engines_beside_megatron_sleep_at_the_level_of_the_version(number, framework, keeps):
+    found = verl(*MEGATRON, options=version(number)).job.framework
+    assert found == framework
+    assert load_framework(found).host.keeps_engine_weights == keeps
+
+
+@pytest.mark.parametrize(
     ("number", "framework", "engine"),
     [
         ("0.7", "nemo-rl-megatron", "vllm-0.15-ray"),
@@ -356,8 +370,8 @@ def test_megatrons_attention_is_the_one_that_a_version_or_key_asks_for(number, w
     ("number", "mode", "engine"),
     [
         ("0.6.1", "sync", "vllm-0.11-tokens"),
-        ("0.6.1", "async", "vllm-0.11-server"),
-        ("0.6", "async", "vllm-0.11-server"),
+        ("0.6.1", "async", "vllm-0.11-server-nccl"),
+        ("0.6", "async", "vllm-0.11-server-nccl"),
         ("0.9.1", "async", "vllm-0.15-server"),
     ],
 )
@@ -379,16 +393,20 @@ def test_servers_of_vllm_0_8_are_named_as_not_counted():
         ("0.6.1", True, FLASH),
         ("0.6.1", False, f"{FLASH}-rope-apart"),
         ("0.9.1", True, FLASH),
-        ("0.9.1", False, f"{FLASH}-rope-apart"),
+        ("0.7", False, FLASH),  # Megatron-Core 0.15 rotates all at once, fused or not
+        ("0.9.1", False, FLASH),
     ],
 )
-def test_megatron_rotates_each_sequence_by_itself_where_a_key_says_so(number, fused, engine):
+def test_megatron_rotates_each_sequence_by_itself_up_to_a_version_where_it_is_not_fused(
+    number, fused, engine
+):
     role = "actor_rollout_ref.actor"
     key = f"{role}.megatron.override_transformer_config.apply_rope_fusion"
     settings = (f"{MODEL}.use_remove_padding=True", f"+{key}={fused}")
     found = verl(*MEGATRON, *settings, options=version(number))
     assert found.draft.tasks["actor.update"].engine == engine
-    assert key not in found.keys.not_modelled
+    counted = number in {"0.5", "0.6.1"}
+    assert (key in found.keys.not_modelled) == (not fused and not counted)
 
 
 @pytest.mark.parametrize(
