@@ -258,6 +258,10 @@ class InfeasibleError(UserError):
     """Say why nothing fits: which GPU, which term, by how much, and the nearest change that does."""
 
 
+class UntoldError(InfeasibleError):
+    """Say why a framework takes none of the plans that were found."""
+
+
 class UnfinishedError(InfeasibleError):
     """Say in what time no plan was found, of a search that had not seen all when it ended."""
 

@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
-from rlplan.errors import FileError, InfeasibleError, UnfinishedError, UserError
+from rlplan.errors import FileError, InfeasibleError, UnfinishedError, UntoldError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, Specs
 from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
@@ -145,18 +145,20 @@ def _standing(job: Job, facts_of: FactsOf, plan: Plan) -> Candidate | None:
 
 
 def _alone(stands: Candidate, facts: Facts, error: InfeasibleError) -> SearchResult:
-    """Return a plan as the one of a search that found no other, for a reason: nothing bounds others that it had no time for."""
-    is_unfinished = isinstance(error, UnfinishedError)
+    """Return a plan as the one of a search that found no other, for a reason: nothing bounds others that it had no time for, or that no key can tell."""
+    why = " in time" if isinstance(error, UnfinishedError) else ""
+    if isinstance(error, UntoldError):
+        why = f" that its framework takes ({error})"
     return SearchResult(
         plans=(_beside(stands, stands),),
         infeasible=(),
         considered=FrozenDict({"simulated plans": 1}),
         pruned=FrozenDict(),
-        bound_seconds=0.0 if is_unfinished else stands.forecast.iteration_seconds,
-        gap=1.0 if is_unfinished else 0.0,
+        bound_seconds=0.0 if why else stands.forecast.iteration_seconds,
+        gap=1.0 if why else 0.0,
         search_seconds=0.0,
         profile=facts.label,
-        space=f"the plan as it stands: no other was found{' in time' if is_unfinished else ''}",
+        space=f"the plan as it stands: no other was found{why}",
     )
 
 
@@ -752,7 +754,9 @@ def _merged(
         best.setdefault(f"{each.plan.job.framework} {each.plan.placement}", each)
     if not best:
         shares = InfeasibleError(f"no plan of job {job.name!r} fits whose tasks share their sizes")
-        raise problem or shares
+        if problem is None or not keeps_job:  # who asks for no script may mend what a field names
+            raise problem or shares
+        raise UntoldError(str(problem)) from problem
     plans = sorted(best.values(), key=value)
     first = plans[0]
     gap = max(0.0, 1 - bound / value(first))

@@ -145,24 +145,30 @@ def patched(
             write_text(place, new)
             return settings_of(framework, (str(place), *front), started.options)
 
+        def told(draft: _Draft) -> tuple[str, Settings]:
+            now = replace(started, found=replace(started.found, settings=draft.settings))
+            wanted = deque(differing(now, decided, has_off=not is_of_shell(script)))
+            return _changed(draft, wanted, values, changes, (script, started.options))
+
         settings = read(text)  # in its place too a script may name what stands beside it
         if plan.mode != typed.plan.mode:
             text, settings = _restarted(_Draft(text, settings, read), start, changes)
-        started = replace(started, found=replace(started.found, settings=settings))
-        wanted = deque(differing(started, decided, has_off=not is_of_shell(script)))
-        draft = _Draft(text, settings, read)
-        text, settings = _changed(draft, wanted, values, changes, (script, started.options))
+        text, settings = told(_Draft(text, settings, read))
         typed = replace(typed, options=started.options)
         text, settings, left = _shortened(
             _Draft(text, settings, read), changes, values, decided, (script, typed, plan)
         )
-        left = left or _left(settings, typed, plan)
+        if (
+            left is None or left.words
+        ):  # what meant nothing beside a key that is gone may be needed now
+            text, settings = told(_Draft(text, settings, read))
+            left = _left(settings, typed, plan)
         beside = _said_beside(typed, changes.values(), settings) if left.stops else ""
     _check_is_as_good(script, left, plan, beside)
     text = text.replace("\n", _line_end(script))
     launched = _by_command(settings.sheet.launch, front)
-    told = tuple(replace(each, key=own.called(each.key)) for each in changes.values())
-    return Patched(text=text, changes=told, notes=left.words, front=launched)
+    named = tuple(replace(each, key=own.called(each.key)) for each in changes.values())
+    return Patched(text=text, changes=named, notes=left.words, front=launched)
 
 
 def _by_command(launch: LaunchSheet, words: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
@@ -486,7 +492,10 @@ def _check_is_as_good(script: Path, left: _Left, plan: Plan, beside: str = "") -
     if not left.stops:
         own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)
         seconds, planned = own.iteration_seconds, wanted.iteration_seconds
-        if own.feasible < wanted.feasible:
+        taken, given = _gpus(left.plan), _gpus(plan)
+        if taken > given:
+            first = f"it would take {taken} GPUs, and {given} in the plan"
+        elif own.feasible < wanted.feasible:
             first = first or "it would not fit into the GPUs' memory"
         elif seconds > AS_LONG * planned:
             first = (
@@ -549,6 +558,10 @@ def _said_of(layout: TaskPlan) -> dict[str, object]:
     said |= {"expert_tp": layout.expert_tp or layout.tp, "memory_fraction": filled}
     said |= {"micro_batch": None} if by_tokens else {}
     return {name: value for name, value in said.items() if name not in NOT_SAID}
+
+
+def _gpus(plan: Plan) -> int:
+    return sum(pool.gpus for pool in plan.pools if not pool.is_host)
 
 
 def _without(

@@ -33,10 +33,17 @@ CRITIC_APART: Final = (
     "actor's"
 )
 
+# ray/placement_group.py, _get_placement_group_layout: beside --colocate no GPU is reserved for them.
+VALIDATION_APART: Final = (
+    "engines for validation alone, for which miles reserves no GPUs beside --colocate"
+)
+
 
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
     teaching.join(settings)
+    if settings.whole("validation_gpus") and settings.on("colocate"):
+        settings.doubt("validation_gpus", VALIDATION_APART)
     if settings.value("replicas") is not None and settings.word("backend") == "fsdp":
         settings.leave_out("replicas", "copies of the weights that groups of ranks hold")
     given = [name for name in OF_CRITICS if settings.is_given(name)]

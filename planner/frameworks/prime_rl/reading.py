@@ -51,6 +51,9 @@ OLDER: Final = {"self_distill": "opsd"}
 WRITTEN: Final = "sft"
 # Drop samples before they are counted of a batch (configs/orchestrator.py of 0.6 and 0.7).
 BEFORE_BATCHES: Final = "orchestrator.pre_batch_filters.*.enforce"
+# Drop them behind it, in the place of the usual ones, one of which drops what has no advantage.
+BEHIND_BATCHES: Final = "orchestrator.post_batch_filters"
+WITHOUT_ADVANTAGE: Final = "zero_advantage"
 OF_SOURCES: Final = "orchestrator.train.*.algo.type"
 AUTO: Final = "auto"
 # Experts are shared out to as many ranks at most where nobody says it (configs/trainer.py, ModelConfig.ep).
@@ -421,7 +424,7 @@ def _guesses(settings: Settings) -> Iterator[str]:
         yield TRAIN_GPUS_NOTE if engines else GPUS_NOTE
     if not any(settings.has("orchestrator.*")):
         yield SAMPLES_NOTE.format(batch=settings.whole("batch"), samples=settings.whole("samples"))
-    if _algorithm(settings) == GROUPED and settings.on("drops_equal"):
+    if _algorithm(settings) == GROUPED and _drops_equal(settings):
         sheet = settings.sheet
         yield EQUAL_NOTE.format(title=sheet.title, version=sheet.version)
     most = settings.whole("max_total")
@@ -431,6 +434,19 @@ def _guesses(settings: Settings) -> Iterator[str]:
         and settings.whole("pack") < most
     ):
         yield PACK_NOTE.format(most=most)
+
+
+def _drops_equal(settings: Settings) -> bool:
+    """Tell whether samples of groups of equal rewards are left out of training: by a switch, or before 0.8.1 by a filter of a list."""
+    kinds = [*settings.has(f"{BEHIND_BATCHES}.*.type")]
+    if not kinds and BEHIND_BATCHES not in settings.flat:
+        return settings.on("drops_equal")
+    enforced = (
+        settings.given(f"{key.removesuffix('type')}enforce")
+        for key in kinds
+        if settings.given(key) == WITHOUT_ADVANTAGE
+    )
+    return any(each is None or is_on(each) for each in enforced)
 
 
 def _generation(settings: Settings, gpus: int) -> TaskPlan:

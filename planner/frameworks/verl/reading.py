@@ -91,6 +91,11 @@ PPO, DISTILLATION = "ppo", "on-policy-distillation"
 LAST_OF_PATHS: Final = "0.7.1"
 PATH_ALONE: Final = "an adapter without lora_rank, which this version trains no part of: every weight learns, and the actor is its own reference"
 COLOCATED_ASYNC: Final = "colocate_async"
+# Engines of the trainer's own process in versions up to 0.6.1, by AsyncLLM where these are told to be asynchronous
+# (workers/rollout/vllm_rollout/vllm_async_server.py of 0.5.0 and 0.6.1); no sheet is of that with vLLM 0.8.
+BY_SERVERS: Final[Mapping[str, str]] = {"vllm-0.11-tokens": "vllm-0.11-server-nccl"}
+UNSERVED: Final = "vllm-0.8-tokens"
+SERVED_NOTE: Final = "an engine of vLLM 0.8 in a process of its own, which makes outputs beside it"
 
 
 def run_of(settings: Settings) -> Run:
@@ -638,6 +643,10 @@ def _notes(settings: Settings, trainer: str, mode: Mode) -> Iterator[str]:
 def _engine(settings: Settings) -> str:
     """Return the engine sheet; that an engine without one runs without CUDA graphs is not counted."""
     name, eager = settings.word("rollout_engine"), settings.on("eager")
+    if settings.value("rollout_mode") == "async":
+        if name == UNSERVED:
+            settings.leave_out("rollout_mode", SERVED_NOTE)
+        name = BY_SERVERS.get(name, name)
     engine = eager_engine(name, eager=eager)
     if eager and engine == name:
         settings.leave_out("eager", "an engine without CUDA graphs")

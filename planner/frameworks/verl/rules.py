@@ -24,6 +24,7 @@ from rlplan.planner.frameworks.verl.reading import (
 )
 
 MEGATRON: Final = ("megatron", "mlite")
+FSDP: Final = "fsdp"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,12 +170,13 @@ def sequence_ranks_want_packing(settings: Settings) -> Iterator[Broken]:
 
 
 def shards_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
-    """Shard over equal groups of GPUs."""
+    """Shard over equal groups of GPUs; FSDP's of more than there are is all of them (create_device_mesh)."""
     for each in sizes_of_roles(settings):
         if each.trainer in MEGATRON:
             continue
         size = each.optional_whole("shard_ranks")
-        holds = size is None or size < 0 or divides(size, each.gpus)
+        is_all = size is None or size < 0 or (each.trainer == FSDP and size >= each.gpus)
+        holds = is_all or (size is not None and divides(size, each.gpus))
         problem, allowed = (
             f"does not divide the {each.gpus} GPUs",
             f"divisors of {each.gpus}, or -1",

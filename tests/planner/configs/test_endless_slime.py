@@ -136,3 +136,9 @@ def test_validation_of_miles_on_engines_of_its_own_has_gpus_and_holds_nothing_up
     assert apart.job.evaluation is None
     assert any("engines on GPUs of their own (1)" in note for note in apart.notes)
     assert complete(apart.draft, apart.resolved, load_facts(apart.resolved), "plan").pools
+
+
+def test_engines_for_validation_beside_colocated_ones_are_doubtful():
+    words = f"miles/{FLAGS} --colocate --eval-num-gpus 2".replace("train_async.py", "train.py")
+    found = imported("miles", words.split(), OPTIONS)
+    assert any(each.startswith("eval-num-gpus") for each in found.doubts())

@@ -5,7 +5,8 @@ from functools import cache
 
 import pytest
 
-from rlplan.errors import FileError, UserError
+from rlplan.errors import FileError, InfeasibleError, UserError
+from rlplan.planner.configs import searching
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
@@ -105,3 +106,18 @@ def test_what_was_refused_once_is_told_and_searched(case):
     script, plan, _ = read(row)
     found = plans_of(script.job, load_facts, as_it_stands=plan)
     assert found.plans
+
+
+def test_a_script_s_own_plan_stands_where_its_framework_takes_none_that_was_found(monkeypatch):
+    def refused(plan, *_, **__):
+        raise FileError("plan", "would stop", field="tasks.actor.update.dp")
+
+    row = next(each for each in rows() if each["case"] == "verl-lora-0.5b")
+    script, plan, _ = read(row)
+    monkeypatch.setattr(searching, "exported", refused)
+    found = plans_of(script.job, load_facts, as_it_stands=plan)
+    assert [each.plan.tasks for each in found.plans] == [plan.tasks]
+    assert (found.gap, found.bound_seconds) == (1.0, 0.0)
+    assert "no other was found that its framework takes" in found.space
+    with pytest.raises(InfeasibleError, match=r"would stop"):
+        plans_of(script.job, load_facts)

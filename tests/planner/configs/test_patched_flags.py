@@ -74,6 +74,20 @@ def test_engines_get_gpus_of_their_own_beside_a_trainer_whose_optimizer_is_on_th
     assert "--colocate" not in new.text
 
 
+def test_what_meant_nothing_beside_colocate_is_told_where_that_goes(tmp_path):
+    """Beside --colocate it makes no difference on how many GPUs engines are said to be: without it they would stay on eight."""
+    text = TOGETHER.replace("--colocate", "--colocate --rollout-num-gpus 8")
+    text = text.replace("--optimizer-cpu-offload", "")
+    apart = APART.replace("--optimizer-cpu-offload", "")
+    job = found_in(tmp_path / "run.sh", text, "miles").resolved
+    plan = plan_of(found_in(tmp_path / "apart.sh", apart, "miles").draft, job)
+    new = patched(tmp_path / "run.sh", "miles", plan, exported(plan, "miles").decided)
+    told = {each.key: each.after for each in new.changes}
+    assert (told["colocate"], told["rollout-num-gpus"]) == (None, 4)
+    again = found_in(tmp_path / "new.sh", new.text, "miles").draft
+    assert [pool.gpus for pool in again.pools] == [4, 4]
+
+
 def test_engines_that_come_to_the_trainers_gpus_are_told_to_be_on_all_of_them(tmp_path):
     """From June 2026 on slime starts engines on no more of them than a script says."""
     job = found_in(tmp_path / "run.sh", APART, "slime").resolved

@@ -436,3 +436,20 @@ def test_a_plan_is_written_with_its_attention(whole, told, words):
     found = imported("prime-rl", [whole, "--trainer.model.attn", told], OPTIONS)
     plan = plans_of(found.resolved, load_facts).plans[0].plan
     assert exported(plan, "prime-rl").text.count('attn = "flash_attention_2"') == words
+
+
+@pytest.mark.parametrize(
+    ("filters", "leaves_out"),
+    [
+        ('[[orchestrator.post_batch_filters]]\ntype = "zero_advantage"\nenforce = false\n', False),
+        ('[[orchestrator.post_batch_filters]]\ntype = "gibberish"\n', False),
+        ('[[orchestrator.post_batch_filters]]\ntype = "zero_advantage"\n', True),
+    ],
+)
+def test_filters_of_a_configuration_take_the_place_of_the_one_for_samples_without_an_advantage(
+    tmp_path, filters, leaves_out
+):
+    path = written(tmp_path, "rl.toml", WHOLE + filters)
+    found = imported("prime-rl", [path], replace(OPTIONS, version="0.7"))
+    said = "leaves those of groups of equal rewards out"
+    assert any(said in each for each in found.run.guesses) is leaves_out

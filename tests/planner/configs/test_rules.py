@@ -172,6 +172,7 @@ def test_sound_configurations_break_no_rule(nemo):
     assert not broken("verl", VERL)
     assert not broken("verl", [*VERL, *FIXED])
     assert not broken("verl", [*VERL, *SEPARATE])
+    assert not broken("verl", [*VERL, f"{A}.fsdp_config.fsdp_size=64"])
     assert not broken("verl", [*ASYNC_START, *ASYNC])
     assert not broken("nemo-rl", [nemo])
     assert not broken("nemo-rl", [nemo, *RUNS_ON])

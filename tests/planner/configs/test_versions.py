@@ -23,6 +23,7 @@ from rlplan.simulator.simulate import simulate
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
 MODEL = "actor_rollout_ref.model"
+ROLL = "actor_rollout_ref.rollout"
 BASE = (
     "algorithm.adv_estimator=grpo trainer.n_gpus_per_node=8 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct "
     "actor_rollout_ref.rollout.name=vllm actor_rollout_ref.rollout.n=8 data.train_batch_size=256 "
@@ -363,6 +364,26 @@ def test_megatrons_attention_is_the_one_that_a_version_or_key_asks_for(number, w
     assert [each for each in found.keys.not_modelled if "attention" in each] == [key] * (
         word == "unfused"
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "mode", "engine"),
+    [
+        ("0.6.1", "sync", "vllm-0.11-tokens"),
+        ("0.6.1", "async", "vllm-0.11-server-nccl"),
+        ("0.6", "async", "vllm-0.11-server-nccl"),
+        ("0.9.1", "async", "vllm-0.15-server"),
+    ],
+)
+def test_rollouts_that_are_asynchronous_are_served_by_a_process_of_the_engine(number, mode, engine):
+    found = verl(f"{ROLL}.mode={mode}", options=version(number))
+    assert found.draft.tasks["actor.generate"].engine == engine
+    assert f"{ROLL}.mode" not in found.keys.not_modelled
+
+
+def test_servers_of_vllm_0_8_are_named_as_not_counted():
+    found = verl(f"{ROLL}.mode=async", options=version("0.5"))
+    assert f"{ROLL}.mode" in found.keys.not_modelled
 
 
 @pytest.mark.parametrize(
