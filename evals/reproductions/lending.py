@@ -182,16 +182,16 @@ NOTES = (
     ),
     (
         "How many guesses are accepted is not published for that run. Taken is the probability at which three guesses give 3.24 tokens a round, as slime "
-        "logged of Qwen3.6-27B (benchmarks/logged_steps.csv). With 2.5 to 4 tokens a step in place of 3.8 the factor of training "
-        "becomes 1.78 to 1.13, and the calibrated gains stay at 12 to 14 % and 10 to 12 %. Assumed on H20: a mean of 13,400 tokens, as the same model had on the same data on H100 with half the "
+        "logged of Qwen3.6-27B (benchmarks/logged_steps.csv). With 2.5 to 4 tokens a step in place of 3.8 the calibrated gains "
+        "changed by two hundredths at most (tried before products of few rows on H20 were forecast shorter). Assumed on H20: a mean of 13,400 tokens, as the same model had on the same data on H100 with half the "
         "limit; on 8 training GPUs TP4 EP8 without pipeline, since the stated TP4 PP2 EP8 needs 16."
     ),
     (
         "What is left. Updates are forecast too fast from sheets: other runs of verl's Megatron trainer with models of this family take 1.3 to 1.7 times as "
-        "long as forecast (benchmarks/logged_steps.csv, Qwen3.5-4B, 9B and 27B), and these ask for 2.1. The synchronous run, whose replicas "
+        "long as forecast (benchmarks/logged_steps.csv, Qwen3.5-4B, 9B and 27B), and these ask for more. The synchronous run, whose replicas "
         "have 64 sequences and fewer, is forecast too short even then, so that generation of few sequences is too fast as well. That run pulls the factor of training up, and a "
-        "longer update leaves less to lend: with generation 1.1 and training 1.5 times as long, runs of 16 + 8 come out 1 to 5 % too long and the gains 11 and 14 %. No stage's seconds are published. A response spans 1.47 versions of weights "
-        "in the pull request's run without the switch, that is 241 responses are under way at a sync; forecast are 161 from sheets, 80 with the factors: it has longer tails than forecast."
+        "longer update leaves less to lend. No stage's seconds are published. A response spans 1.47 versions of weights "
+        "in the pull request's run without the switch, that is 241 responses are under way at a sync, more than are forecast: it has longer tails."
     ),
     (
         "FluidRL's shares follow what training waited for in the steps before, and are played as an adaptive share that begins at a half. "

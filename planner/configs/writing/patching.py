@@ -158,9 +158,8 @@ def patched(
         text, settings, left = _shortened(
             _Draft(text, settings, read), changes, values, decided, (script, typed, plan)
         )
-        if (
-            left is None or left.words
-        ):  # what meant nothing beside a key that is gone may be needed now
+        # What meant nothing beside a key that is gone may be needed now.
+        if left is None or left.words:
             text, settings = told(_Draft(text, settings, read))
             left = _left(settings, typed, plan)
         beside = _said_beside(typed, changes.values(), settings) if left.stops else ""
