@@ -64,10 +64,15 @@ def layers_of(folder: Path, device: str, dtype: str, precision: Precision) -> It
         model = (each["hidden_size"], each["inter_size"], each["num_experts"])
         fitted = known.setdefault(model, len(known) % 2 == 0)
         seconds = seconds_from_ms(float(each["latency"]))
-        yield Layer(_operators(each, width), precision, width, seconds, fitted)
+        yield Layer(operators_of(each, width), precision, width, seconds, fitted)
 
 
-def _operators(row: dict[str, Any], width: int) -> tuple[Gemm | Elementwise, ...]:
+def operators_of(row: dict[str, Any], width: int) -> tuple[Gemm | Elementwise, ...]:
+    """Return what a row of the tables computes, which are without the router.
+
+    Args:
+        width: Columns of a rank's part of an expert.
+    """
     tokens = int(row["num_tokens"])
     model = replace(
         load_model("qwen3-30b-a3b"),
@@ -77,9 +82,7 @@ def _operators(row: dict[str, Any], width: int) -> tuple[Gemm | Elementwise, ...
         experts_per_token=int(row["topk"]),
     )
     batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
-    _, *layer = experts.operators(
-        model, Shard(), batch, tokens
-    )  # the tables are without the router
+    _, *layer = experts.operators(model, Shard(), batch, tokens)
     return tuple(each for each in layer if isinstance(each, Gemm | Elementwise))
 
 

@@ -1,6 +1,6 @@
 """Lay experts in 16 bits of aiconfigurator's tables (NVIDIA, Apache-2.0) beside forecasts, where tiles were tuned and where not.
 
-    python benchmarks/untuned_experts.py PATH_TO_DATA
+    python -m benchmarks.untuned_experts PATH_TO_DATA
 
 PATH_TO_DATA is `systems/data` of its package `aiconfigurator_core` (0.12). Kernels read tokens where they lie, so that no pass
 brings them; a layer without tuned tiles computes at `untuned_rate` in steps of more tokens than experts. That rate is chosen
@@ -11,17 +11,16 @@ over forecast by tokens, of layers that the engine's sheet names as tuned and of
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from rlplan.models import Batch, Elementwise, Gemm, Shard
-from rlplan.parts import experts
+from benchmarks.fit_narrow_experts import operators_of
+from rlplan.models import Elementwise, Gemm
 from rlplan.profiles.analytic.roofline import Roofline
-from rlplan.profiles.catalog import load_device, load_engine, load_model
+from rlplan.profiles.catalog import load_device, load_engine
 from rlplan.units import seconds_from_ms
 
 TOKENS = (64, 128, 256, 512, 1024, 4096, 16384)
@@ -78,18 +77,8 @@ def ratios(folder: Path, table: Table, rate: float) -> Iterator[tuple[bool, int,
 
 
 def _forecast(line: Roofline, row: dict[str, Any], width: int, rate: float) -> float:
-    tokens = int(row["num_tokens"])
-    model = replace(
-        load_model("qwen3-30b-a3b"),
-        hidden_size=int(row["hidden_size"]),
-        moe_ffn_size=width,
-        num_experts=int(row["num_experts"]),
-        experts_per_token=int(row["topk"]),
-    )
-    batch = Batch(sequences=tokens, tokens=tokens, sequence_tokens=1, head_tokens=0)
-    _, *layer = experts.operators(model, Shard(), batch, tokens)
     seconds = 0.0
-    for each in layer:
+    for each in operators_of(row, width):
         if isinstance(each, Gemm):
             found = line.grouped_gemm(each.m, each.k, each.n, each.count, "bf16", rate)
             seconds += found.seconds if found is not None else 0.0

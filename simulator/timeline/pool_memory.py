@@ -185,15 +185,12 @@ def _whole_first_bytes(tasks: Sequence[PlacedTask]) -> int:
     """Return the bytes of a model that a rank has whole in host memory for an engine on its GPUs that starts without weights."""
     if not any(task.task.generates for task in tasks):
         return 0
-    trained = [task for task in tasks if task.trains and task.adapter is not None]
-    return max(
-        (
-            num_parameters(task.model, task.task.head) * task.stored.weight_bytes
-            for task in trained
-            if task.adapter is not None and task.adapter.whole_first
-        ),
-        default=0,
+    whole = (
+        num_parameters(task.model, task.task.head) * task.stored.weight_bytes
+        for task in tasks
+        if task.trains and task.adapter is not None and task.adapter.whole_first
     )
+    return max(whole, default=0)
 
 
 def _read_bytes(task: PlacedTask, use: HostUse) -> int:

@@ -99,16 +99,13 @@ def written_model(settings: Settings) -> WrittenModel:
     known = load_model(sheet) if sheet in model_names() else None
     whole = named is not None and sheet == canonical_name("models", Path(named).name)
     found = tuple(differences(settings, known)) if known is not None and sheet else ()
-    if flags is None and known is not None and not whole and [*map(_setting, found)] == [LAYERS]:
+    fewer = flags is None and not whole and [each.setting for each in found] == [LAYERS]
+    if known is not None and fewer:
         layers = settings.whole(LAYERS)
         if 0 < layers < known.num_layers:  # tried with few of its layers, as GLM-5.2_5layer
             cut = first_layers(known, layers)
             return WrittenModel(sheet=sheet, whole=whole, flags=cut, differences=found, cut=True)
     return WrittenModel(sheet=sheet, whole=whole, flags=flags, differences=found)
-
-
-def _setting(difference: Difference) -> str:
-    return difference.setting
 
 
 def first_layers(model: ModelArchitecture, layers: int) -> ModelArchitecture:

@@ -75,16 +75,14 @@ class Export:
         values: By key, in the order in which they are written.
         notes: What whoever starts it should know.
         model_file: A file of the framework's own that sets the model's flags; None where they are among the values.
-        keeps_job: Whether the values go into a script that says of the job what no key here does.
-        started: What that script starts; empty where there is none.
+        into: What a script starts that the values go into, empty where that is not known; None where there is no such script.
     """
 
     plan: Plan
     sheet: ConfigSheet
     file: str
     trainer: str = ""
-    keeps_job: bool = False
-    started: str = ""
+    into: str | None = None
     values: dict[str, Value] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     model_file: Variable | None = None
@@ -92,6 +90,11 @@ class Export:
     def __post_init__(self) -> None:
         """Find the trainer that trains as the plan's engine does."""
         self.trainer = self._trainer()
+
+    @property
+    def keeps_job(self) -> bool:
+        """Tell whether the values go into a script that says of the job what no key here does."""
+        return self.into is not None
 
     @property
     def tasks(self) -> tuple[Task, ...]:

@@ -141,9 +141,7 @@ def exported(
     if defaults is not None and not inherits:
         problem = f"is for files, and {sheet.title} gets a script"
         raise FileError("--defaults", problem, value=defaults)
-    export = Export(
-        plan=plan, sheet=sheet, file=file, keeps_job=into is not None, started=into or ""
-    )
+    export = Export(plan=plan, sheet=sheet, file=file, into=into)
     start = module.write(export)
     _check(export, start)
     if runs_on is not None:

@@ -141,7 +141,7 @@ def _mode(export: Export) -> str:
 def _is_separate(export: Export) -> bool:
     """Tell whether the trainer of version 1 says the schedule: whole updates, each iteration one, in no script of the other's."""
     plan = export.plan
-    if "fully_async" in export.started:
+    if "fully_async" in (export.into or ""):
         return False
     whole = float(plan.staleness).is_integer() and plan.staleness >= plan.sync_every
     return whole and plan.in_flight == "recompute" and plan.job.workload.updates == 1
