@@ -17,6 +17,7 @@ from rlplan.models import (
     Precision,
     TrainingPrecision,
 )
+from rlplan.state_pools import StatePool
 
 # Who puts weights on the wire.
 Sender = Literal["one rank", "stage heads", "every rank", "receivers"]
@@ -617,6 +618,7 @@ class EngineSheet:
         gathers_weights: Whether its weights stay sharded over all GPUs of its pool, and each pass
             gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
         share: What `memory_fraction` is a share of, and what the engine does with it.
+        states: In what it holds states of sequences; None: among the blocks of tokens.
         expert_loop: What experts take in a trainer that computes them one by one (`rlplan.job.TrainerOptions`);
             None where its software never does.
         unit_gather_seconds: Host time to gather a layer whose weights are spread over ranks, and to free it.
@@ -689,6 +691,7 @@ class EngineSheet:
     narrow_products: bool = False
     gathers_weights: bool = False
     share: EngineShare = USUAL_SHARE
+    states: StatePool | None = None
     expert_loop: ExpertLoop | None = None
     unit_gather_seconds: NonNegative = 0.0
     unit_reduce_seconds: NonNegative = 0.0

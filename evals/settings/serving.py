@@ -15,7 +15,7 @@ from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import setting_on
 from rlplan.simulator.generation.generating import generated, limits_of
 from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
-from rlplan.simulator.generation.replica import ReplicaLimits
+from rlplan.simulator.generation.replica import ReplicaLimits, with_states_apart
 from rlplan.simulator.generation.shares import Share
 from rlplan.simulator.memory.transition_memory import Room
 from rlplan.simulator.model import (
@@ -156,13 +156,14 @@ def limits(service: Service, engine: EngineSheet) -> ReplicaLimits:
     longest = 1 if service.whole_windows else service.most_tokens  # none is longer than a window
     held = cached_sequence(service.model, service.tp, 1, service.value_bytes, longest)
     block_bytes = tokens * held.token_bytes
-    return limits_of(
+    limits = limits_of(
         engine,
         service.max_running,
         int(cache_bytes(service, engine) // block_bytes),
         max_batched_tokens=service.max_batched_tokens,
         state_blocks=-(-held.fixed_bytes // block_bytes),
     )
+    return with_states_apart(limits, engine, service.model)
 
 
 def cache_bytes(service: Service, engine: EngineSheet) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from rlplan.errors import UnknownNameError
 from rlplan.evals.rows import fitted_on, row_key
-from rlplan.evals.settings.serving import Service, serve
+from rlplan.evals.settings.serving import Service, cache_bytes, serve
 from rlplan.models import PRECISIONS, WIDE
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.profiles.catalog import load_device, load_engine, load_model
@@ -42,7 +42,7 @@ ENGINES = {
     ("vllm", "0.12"): "vllm-0.11-server",
     ("vllm", "0.13"): "vllm-0.11-server",
     ("vllm", "0.10"): "vllm-0.11-server",
-    ("vllm", ""): "vllm-0.15",
+    ("vllm", ""): "vllm-0.15-server",
     ("sglang", "0.4"): "sglang-0.4",
     ("sglang", "0.5.2"): "sglang-0.5",
     ("sglang", "0.5.3"): "sglang-0.5",
@@ -52,7 +52,9 @@ ENGINES = {
     ("sglang", "0.5.11"): "sglang-0.5.10",
     ("sglang", "0.5.12"): "sglang-0.5.10",
     ("sglang", "0.5.13"): "sglang-0.5.10",
-    ("sglang", "0.5.14"): "sglang-0.5.10",
+    ("sglang", "0.5.14"): "sglang-0.5.14",
+    ("sglang", "0.5.15"): "sglang-0.5.14",
+    ("sglang", "0.5.16"): "sglang-0.5.14",
     ("sglang", ""): "sglang-0.5.6",
 }
 # The set of conversations that vLLM's benchmark draws from, prompts up to 1,024 tokens and 2,048 with their response
@@ -60,6 +62,7 @@ ENGINES = {
 CONVERSATIONS, CONVERSATIONS_SPREAD, CONVERSATIONS_LONGEST = "sharegpt", 1.1, 2048
 # Lengths that SGLang's benchmark draws by default: any up to the one that it is given (bench_serving.py, random_range_ratio 0).
 EVEN = "uniform"
+FULL = "weights leave no room for a cache on the GPUs that are published"
 # Of the column `fit`.
 UNFITTED = "none"
 # SGLang's own where a row has none: max_running_requests is 2,048 at least, and what a card holds decides
@@ -79,13 +82,15 @@ def rows_of(record: Record) -> Iterator[Row]:
     )
     engine = next(found, record["engine"])
     try:
-        load_engine(engine)
         load_device(record["gpu"])
-        service = service_of(record)
+        service, sheet = service_of(record), load_engine(engine)
     except UnknownNameError as error:
         yield skipped_row(label, str(error), kind=kind, measured_seconds=seconds)
         return
-    forecast = serve(service, load_engine(engine))
+    if not cache_bytes(service, sheet):
+        yield skipped_row(label, FULL, kind=kind, measured_seconds=seconds)
+        return
+    forecast = serve(service, sheet)
     yield forecast_row(label, seconds, forecast, kind=kind, fitted=is_fitted(record))
 
 

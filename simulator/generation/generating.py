@@ -42,7 +42,9 @@ from rlplan.simulator.generation.replica import (
     Replica,
     ReplicaLimits,
     WaveCosts,
+    blocks_held,
     blocks_of,
+    with_states_apart,
 )
 from rlplan.simulator.generation.shares import (
     OTHER_BATCHES,
@@ -336,6 +338,7 @@ def replica_limits(placed: PlacedTask, kv_bytes: float | None) -> tuple[Steps, R
         samples_per_prompt=placed.workload.samples_per_prompt,
         state_blocks=placed.state_blocks,
     )
+    limits = with_states_apart(limits, placed.engine, placed.model)
     if placed.job.kv_offload is not None and placed.workload.environments:
         limits = _with_host_blocks(placed, limits, kv_bytes)
     if placed.job.prefill is not None and placed.task.generates:
@@ -459,7 +462,7 @@ def _kv_blocks(placed: PlacedTask, kv_bytes: float | None) -> int:
     longest = blocks_of(placed.statistics.longest_tokens, placed.engine.kv_block_tokens)
     waits = placed.workload.environments and placed.engine.shares_prompts
     held = max(placed.running, placed.local) if waits else placed.running
-    useful = held * (longest + placed.state_blocks)
+    useful = blocks_held(placed.engine, placed.model, held, longest, placed.state_blocks)
     if kv_bytes is None:
         return useful
     if placed.job.speculation is not None:

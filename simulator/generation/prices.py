@@ -484,6 +484,9 @@ class EngineSteps:
     def overlaps(self) -> bool:
         """Tell whether the host prepares a step of this replica while the device computes the one before."""
         costs, gpus = self.engine.steps, self.setting.shard.tp * self.setting.pp
+        states = self.engine.states
+        if states is not None and states.steps_in_turn(self.model):
+            return False
         return costs.host_overlap and (not costs.overlap_gpus or gpus <= costs.overlap_gpus)
 
     def _line(

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, NamedTuple
 
+from rlplan.models import ModelArchitecture
+from rlplan.sheets import EngineSheet
+
 Batching = Literal["continuous", "mixed", "calls", "static", "none"]
 StepCost = Callable[[int, float], float]
 RunCost = Callable[[int, float, int], float]
@@ -227,3 +230,50 @@ def prefill_passes(replica: Replica, tokens: Sequence[int], cost: StepCost | Non
             count = in_pass = 0
         count, in_pass = count + 1, in_pass + length
     return seconds + prefill_seconds(count, in_pass / count)
+
+
+def with_states_apart(
+    limits: ReplicaLimits, engine: EngineSheet, model: ModelArchitecture
+) -> ReplicaLimits:
+    """Return limits whose blocks are those of tokens alone, and whose running sequences are no more than the pool of states has slots for.
+
+    Limits of other engines and models are as they were.
+    """
+    slots = _slots(engine, model)
+    if not slots or not limits.state_blocks:
+        return limits
+    assert engine.states is not None, "it has slots"
+    pool = int(engine.states.share * limits.kv_blocks)
+    most = max(1, pool // (slots * limits.state_blocks))
+    return replace(
+        limits,
+        max_running=min(limits.max_running, most),
+        kv_blocks=limits.kv_blocks - pool,
+        state_blocks=0,
+    )
+
+
+def blocks_held(
+    engine: EngineSheet,
+    model: ModelArchitecture,
+    sequences: int,
+    token_blocks: int,
+    state_blocks: int,
+) -> int:
+    """Return the least blocks of a cache in which so many sequences run at a time.
+
+    Args:
+        token_blocks: Of the tokens of a sequence.
+        state_blocks: Of its states, and of whole windows.
+    """
+    slots = _slots(engine, model)
+    if not slots or not state_blocks:
+        return sequences * (token_blocks + state_blocks)
+    assert engine.states is not None, "it has slots"
+    share = engine.states.share
+    states = math.ceil(sequences * slots * state_blocks / share)
+    return max(states, math.ceil(sequences * token_blocks / (1 - share)))
+
+
+def _slots(engine: EngineSheet, model: ModelArchitecture) -> int:
+    return engine.states.slots_of(model) if engine.states is not None else 0

@@ -34,6 +34,7 @@ from rlplan.simulator.costs.towers import (
 )
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
+from rlplan.simulator.generation.replica import blocks_held
 from rlplan.simulator.generation.speculation import draft_weight_bytes
 from rlplan.simulator.memory.terms import (
     EMPTY,
@@ -729,5 +730,6 @@ def _kv_bytes_of(sequences: int, placed: PlacedTask) -> int:
     if placed.engine.batching == "none":
         return 0  # it keeps no cache: every step computes the whole sequences again
     block_tokens = placed.engine.kv_block_tokens
-    blocks = -(-placed.statistics.longest_tokens // block_tokens) + placed.state_blocks
-    return sequences * blocks * placed.block_bytes
+    tokens = -(-placed.statistics.longest_tokens // block_tokens)
+    blocks = blocks_held(placed.engine, placed.model, sequences, tokens, placed.state_blocks)
+    return blocks * placed.block_bytes
