@@ -44,7 +44,7 @@ def recipe_of(
     """Return the recipe of a run: of its release, model and device, and most alike in its sizes.
 
     A precision without a recipe of its own takes those of the others; a container's release that has none, those of the
-    last one before it, or of the first.
+    last one before it, or of the first; and a model without one in its release that of the next release that has one.
 
     Args:
         release: Of containers, such as 26.04, or `automodel`; empty has no recipe.
@@ -53,11 +53,10 @@ def recipe_of(
     known = sorted({each["release"] for each in recipes()} - {AUTOMODEL})
     if release and release not in (*known, AUTOMODEL):
         release = max((each for each in known if each < release), default=known[0])
-    alike = [
-        each
-        for each in recipes()
-        if (each["release"], each["model"], each["gpu"]) == (release, model, gpu)
-    ]
+    own = [each for each in recipes() if (each["model"], each["gpu"]) == (model, gpu)]
+    later = [each for each in known if release and each >= release != AUTOMODEL]
+    found = ([each for each in own if each["release"] == one] for one in (release, *later))
+    alike = next(filter(None, found), [])
     exact = [each for each in alike if each["precision"] == precision]
     return max(
         exact or alike,

@@ -66,6 +66,14 @@ def test_a_release_has_its_own_recipe_and_the_row_s_sizes_choose_among_several()
     assert recipe_of("", *of, sizes) is None
 
 
+def test_a_model_without_a_recipe_in_its_release_has_that_of_the_next_one():
+    sizes = {"micro_batch": "2", "tp": "1", "pp": "4", "cp": "1", "vp": "4", "ep": "64"}
+    of = ("kimi-k2", "gb300", "mxfp8", sizes)
+    assert recipe_of("26.06", *of) == recipe_of("26.08", *of) != recipe_of("", *of)
+    assert recipe_of("26.06", *of)["dispatcher"] == "hybridep"
+    assert recipe_of("automodel", *of) is None
+
+
 def test_containers_of_2026_differ_by_graphs_overlap_and_fused_kernels():
     old, new = run(OLD), run(NEW)
     assert (old.engine, new.engine) == ("megatron-core-2026", "megatron-core-2026-fused")
