@@ -569,8 +569,7 @@ class EngineSheet:
         fuses_expert_casts: Whether products of experts quantise what comes after them in the same kernel.
         narrow_launch_factor: Times as long as the host takes to launch a layer whose products are in a narrow format.
         expert_narrow_factors: The same of what is not Python of a layer of experts, by format, where it differs.
-        copies_inputs_in_turn: Whether kernels wait while inputs of layers are copied to host memory and back;
-            else copies run beside them.
+        copies_inputs_in_turn: Whether kernels wait while inputs of layers are copied to host memory and back; else copies run beside them.
         sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
         step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
@@ -629,6 +628,7 @@ class EngineSheet:
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
             training iterations, where the constants were fitted; 0 takes the operators' own.
         experts_spread: The same of generation by models with experts; 0 is `forecast_spread`.
+        experts_spread_on: That by a device's architecture, where forecasts were further off.
         sources: Origin of every constant.
     """
 
@@ -700,12 +700,13 @@ class EngineSheet:
     expert_biases: BiasBytes | None = None
     forecast_spread: NonNegative = 0.0
     experts_spread: NonNegative = 0.0
+    experts_spread_on: FrozenDict[str, NonNegative] = FrozenDict()
     sources: FrozenDict[str, str]
 
-    def generation_spread(self, model: ModelArchitecture) -> float:
+    def generation_spread(self, model: ModelArchitecture, architecture: str) -> float:
         """Return the relative spread of forecasts of a model's generation, one sigma; 0 takes the operators' own."""
-        own = self.experts_spread if model.num_experts else 0.0
-        return own or self.forecast_spread
+        own = self.experts_spread_on.get(architecture, self.experts_spread)
+        return (own if model.num_experts else 0.0) or self.forecast_spread
 
     def launch_seconds_on(self, sheet: DeviceSheet, *, experts: bool = False) -> float:
         """Return the host's seconds to launch one layer's forward pass on a device; 0 counts its kernels."""

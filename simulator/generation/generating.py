@@ -207,7 +207,9 @@ class EngineClock:
         waited for the host in decode steps is known as well as hosts are, which has nothing to do with that.
         """
         engine = self._steps.engine
-        spread = engine.generation_spread(self._steps.model)
+        spread = engine.generation_spread(
+            self._steps.model, self._steps.setting.device.sheet.architecture
+        )
         prefill = noted(prefill_seconds, self._notes, spread)
         decode = noted(decode_seconds, self._notes, spread)
         waited = min(self._host_seconds, decode_seconds) * engine.steps.host_spread

@@ -28,6 +28,6 @@ def cost(placed: PlacedTask, kv_bytes: float | None = None) -> TaskCost:
     if slowest.handed.seconds:
         parts[HANDED] = slowest.handed
     once = cost_of({**parts, CALL: call_of(placed)})
-    spread = placed.engine.generation_spread(placed.model)
+    spread = placed.engine.generation_spread(placed.model, placed.device.sheet.architecture)
     known = with_spread(once, spread, parts_with_host(placed.engine))
     return times(known, placed.task.batches)

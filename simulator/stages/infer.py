@@ -61,7 +61,7 @@ def _judged_cost(placed: PlacedTask, judge: PlacedTask) -> TaskCost:
     if placed.task.role == "teacher":
         parts[PROMPT_LOG_PROBS] = _prompt_log_probs(judge)
     once = cost_of({**parts, CALL: call_of(placed)})
-    spread = judge.engine.generation_spread(judge.model)
+    spread = judge.engine.generation_spread(judge.model, judge.device.sheet.architecture)
     return with_spread(once, spread, parts_with_host(judge.engine))
 
 
