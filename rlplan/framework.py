@@ -111,6 +111,10 @@ class FrameworkSheet:
         from_host_bytes_per_second: The rate at which they come back; None is the rate of the link.
         loads_for_step: Whether an optimizer's moments that are away come to the GPU, all of them, for its step alone, and leave it
             after each; else they come before an update's passes, as master copies of weights do.
+        gathers_from_host: Whether weights of a model that only infers, where they leave the GPUs, are copied from the host's memory
+            with each micro-batch, a layer's shard before it is gathered; else once before the passes.
+        leaves_after_passes: Whether weights of a model that is trained, where they leave the GPUs, leave them after passes without an
+            update too.
         unpinned: What goes there at that rate; gradients are copied where they are named, else they are made anew.
         logits: How it makes log-probabilities and entropies, if a job leaves it open.
         pads_counted: Whether micro-batches that are counted, and not packed up to a budget of tokens, are padded to
@@ -164,6 +168,8 @@ class FrameworkSheet:
     to_host_bytes_per_second: Positive | None = None
     from_host_bytes_per_second: Positive | None = None
     loads_for_step: bool = False
+    gathers_from_host: bool = False
+    leaves_after_passes: bool = False
     unpinned: tuple[Literal["weights", "gradients", "optimizer"], ...] = ("optimizer",)
     logits: LogitChoice = USUAL_LOGITS
     pads_counted: bool = False

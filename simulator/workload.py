@@ -241,6 +241,7 @@ PAIR_SEED = 2
 ROUNDING = 1e-6
 
 Padding = Literal["none", "micro_batch", "batch", "limits"]
+PADDED_ALIKE = ("batch", "limits")  # all ranks pad to one width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -462,7 +463,7 @@ def straggler_fraction(
     The work of a rank is a sum of independent lengths, so nearly normal. Ranks that pad to the same width
     have the same work.
     """
-    if ranks == 1 or padding in {"batch", "limits"}:
+    if ranks == 1 or padding in PADDED_ALIKE:
         return 0.0
     if padding == "none":
         mean, deviation, draws = statistics.mean_tokens, statistics.std_tokens, sequences

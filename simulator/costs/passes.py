@@ -46,6 +46,7 @@ from rlplan.simulator.costs.taskcost import (
     layers_from_host,
     moments_from_host,
     moments_to_host,
+    shard_from_host,
     states_from_host,
     states_to_host,
     stepped_parameters,
@@ -57,6 +58,7 @@ from rlplan.simulator.costs.towers import training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import SHARD_COLUMNS, Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
+    PADDED_ALIKE,
     computed_batch,
     held_by,
     packed_waiting,
@@ -556,9 +558,12 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
     """Return how much longer than the mean the rank with the longest sequences works.
 
     Balancing ranks leaves micro-batches as uneven as they are, and ranks that exchange in every layer
-    wait in each of them. Where only a batch is balanced, ranks wait for the one whose part of an update is longest.
+    wait in each of them. Where only a batch is balanced, ranks wait for the one whose part of an update is longest. Ranks
+    that pad to the same width have the same work, whatever its sequences are.
     """
     layout, engine, statistics = placed.layout, placed.engine, placed.statistics
+    if engine.padding in PADDED_ALIKE:
+        return (0.0,)
     ranks = layout.dp if engine.waits_each_micro_batch else placed.expert_batches
     if layout.token_budget is not None:
         if placed.framework.pads_packs and layout.pp > 1:
@@ -669,11 +674,12 @@ def _among_copies(
 
 def weight_gathers(table: PlacedTasks, batches: MicroBatches) -> dict[str, Estimates]:
     """Return seconds of gathering fully sharded weights for each forward pass, nothing hidden; from the host, where they live there."""
-    gathered = _of_states(table, _weight_gather)
+    gathered, any_ = _of_states(table, _weight_gather), table.any
     found = {"weight gathers": gathered * batches.total_count}
-    if table.any.options.host_states:
-        copied = _of_states(table, layers_from_host)
-        found[WEIGHTS_BACK] = copied * batches.total_count
+    if any_.options.host_states:
+        found[WEIGHTS_BACK] = _of_states(table, layers_from_host) * batches.total_count
+    elif any_.framework.gathers_from_host and not any_.trains_role:
+        found[WEIGHTS_BACK] = _copied(table, shard_from_host) * batches.total_count
     return found
 
 

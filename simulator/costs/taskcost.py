@@ -4,6 +4,7 @@ Factors of a site and of a framework act once, on the parts of a whole task or t
 bytes, calls that pass it, and transfers between pools; states of trainers theirs between GPUs and the host.
 """
 
+import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from math import hypot
@@ -308,10 +309,30 @@ def layers_from_host(placed: PlacedTask) -> Estimate:
 
 
 def weights_from_host(placed: PlacedTask) -> Estimate:
-    """Return seconds until weights that only infer are on their GPUs again; those of a model that is trained may stay there."""
+    """Return seconds until weights that only infer are on their GPUs again, and have left them where the passes' framework says so.
+
+    Those of a model that is trained may stay there. Of sharded ones a rank has its shard, of a model that is trained in the
+    format in which it is stepped.
+    """
     if placed.trains_role and "weights" not in placed.off_loadable:
         return ZERO
-    return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
+    if placed.layout.zero < FULLY_SHARDED:
+        return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
+    back = shard_from_host(placed)
+    if placed.trains_role and placed.framework.leaves_after_passes:
+        back = back + placed.device.copy(_shard_bytes(placed), "device_to_host")
+    return back
+
+
+def shard_from_host(placed: PlacedTask) -> Estimate:
+    """Return seconds of copying a rank's shard of fully sharded weights to its GPU once."""
+    return placed.device.copy(_shard_bytes(placed), "host_to_device")
+
+
+def _shard_bytes(placed: PlacedTask) -> int:
+    """Return the bytes of a rank's shard of all weights, frozen ones included."""
+    value = placed.stored.weight_bytes if placed.trains_role else placed.shard.value_bytes
+    return math.ceil((placed.parameters + placed.adapter_parameters) * value / placed.state_ranks)
 
 
 def states_from_host(placed: PlacedTask) -> Estimate:

@@ -27,6 +27,7 @@ from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import host_terms
+from rlplan.workload import Lognormal
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 
 JOB = job_of(model="qwen2.5-7b", nodes=1)
@@ -193,6 +194,44 @@ def test_a_pass_copies_weights_back_that_have_left_and_no_others(offloads, copie
     found = infer_parts(PlacedTasks.of(passed))[WEIGHTS_BACK].seconds[0]
     assert (found > 0.1) == copied
     assert (found == 0) != copied
+
+
+@pytest.mark.parametrize("micro_batch", [2, 8])
+def test_verls_reference_copies_its_shard_before_each_gather_and_its_actor_both_ways_once(
+    micro_batch,
+):
+    """Shards are an eighth of 7.6 billion parameters: in 16 bits of a reference, in fp32 of what is trained."""
+    away = replace(SHARDED, offload=True, micro_batch=micro_batch)
+    verl = replace(JOB, framework="verl-fsdp")
+    reference, actor, other = (
+        PlacedTask(PPO[name], away, site_of(job, 8), job, facts_of(job))
+        for name, job in (
+            ("reference.compute_log_prob", verl),
+            ("critic.compute_values", verl),
+            ("reference.compute_log_prob", JOB),
+        )
+    )
+    once = reference.device.copy(2 * PARAMETERS / 8, "host_to_device").seconds
+    found = [
+        infer_parts(PlacedTasks.of(each))[WEIGHTS_BACK].seconds[0]
+        for each in (reference, actor, other)
+    ]
+    assert found[0] == pytest.approx(once * -(-reference.local // micro_batch), rel=0.01)
+    assert found[1] == pytest.approx(2 * 2 * once, rel=0.1)
+    assert found[2] == pytest.approx(once, rel=0.01)
+
+
+@pytest.mark.parametrize("budget", [None, 4096])
+def test_ranks_that_pad_to_the_limits_wait_for_none(budget):
+    job = job_of(nodes=1, response_tokens=Lognormal(mean=512, std=400, max=2048))
+    packed, padded = (
+        placed(replace(SHARDED, engine=engine, micro_batch=4, token_budget=budget), job)
+        for engine in ("fsdp2-hf", "fsdp2-hf-padded-to-limits")
+    )
+    waits = [
+        update_parts(PlacedTasks.of(each))["uneven lengths"].seconds[0] for each in (packed, padded)
+    ]
+    assert waits[1] == 0 < waits[0]
 
 
 def test_nothing_is_gathered_and_no_gradient_is_whole_while_the_optimizer_steps():
