@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from math import lcm
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from rlplan.errors import FileError, MissingValueError, MissingValuesError, UserError
 from rlplan.files.frozen import FrozenDict
@@ -15,7 +15,7 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.explain import Shortage, first_shortage
 from rlplan.planner.configs.beside import MOST_STEPS
 from rlplan.planner.configs.broken import keys_of_a_copy, rules_of
-from rlplan.planner.configs.changes import GENERATE, RetypedConfiguration
+from rlplan.planner.configs.changes import RetypedConfiguration
 from rlplan.planner.configs.frameworks import absent, has
 from rlplan.planner.configs.importing import (
     Imported,
@@ -26,18 +26,24 @@ from rlplan.planner.configs.importing import (
     settings_of,
 )
 from rlplan.planner.configs.improving import Improvement, improvements
+from rlplan.planner.configs.margins import (
+    LEFT_BESIDE_ENGINE,
+    UNSURE,
+    Verdict,
+    sure_share,
+    verdict_at,
+    wakes_beside_trainers,
+)
 from rlplan.planner.configs.reading.settings import OFF, Lost, Settings
 from rlplan.planner.configs.run import Run, Work
 from rlplan.planner.configs.sizes import nearest_divisor
 from rlplan.planner.configs.uncounted import uncounted_models
-from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.run import RunForecast
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import check_played, simulate
 from rlplan.simulator.timeline.pool_memory import (
-    TRANSITION,
     memory_moments,
     peak_at_limits_bytes,
     pool_memory,
@@ -117,15 +123,6 @@ SLEEP_SETTINGS: Final = ("frees_cache", "rollout_sleeps", "sleeps", "sleep_level
 GROUP_SETTINGS: Final = ("sync_groups", "summons_layers")
 # Settings by which an engine reads the model, in place of getting it from those that train.
 LOAD_SETTINGS: Final = ("load_format",)
-Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
-
-# Peaks this near to what there is are told neither way: half of the measured peaks of trainers are further from their forecast
-# (evals/held/trainer_memory.csv: 3.1 % in the median, a little more often too low than too high), so that one in four that are
-# forecast this much below what there is should run out, and one in four this much above should run.
-UNSURE: Final = 0.03
-# An engine that wakes beside trainers fills its share, and what their allocators keep is known least: where less than
-# what searches leave free is left, seven of ten ran out of those that were looked at first, and seven of all nineteen.
-LEFT_BESIDE_ENGINE: Final = USUAL_HEADROOM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -404,13 +401,6 @@ def _verdict(forecast: Forecast, placed: PlacedPlan) -> tuple[Verdict, tuple[str
     return ("may not fit", (*doubts, *remarks)) if doubts else ("fits", remarks)
 
 
-def verdict_at(share: float) -> Verdict:
-    """Return the verdict on a peak by its share of the capacity alone."""
-    if share > 1 + UNSURE:
-        return "does not fit"
-    return "may not fit" if share > 1 - UNSURE else "fits"
-
-
 def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
     """Say why a plan that is not far too full may still not fit."""
     near = f"is within {UNSURE:.0%} of what there is, and half of measured peaks are further off"
@@ -419,15 +409,16 @@ def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
             full = memory.host_peak_bytes / memory.host_capacity_bytes
             yield from [f"what a host holds {near}"] if verdict_at(full) != "fits" else []
         moments = memory_moments(placed, placed.plan.pool(memory.pool))
-        trains = not moments.keys() <= {GENERATE, TRANSITION}
         for during, terms in moments.items():
             full = sum(terms.values()) / memory.capacity_bytes
-            if during == GENERATE and trains and full > 1 - LEFT_BESIDE_ENGINE:
+            if full <= sure_share(during, set(moments)):
+                continue
+            if wakes_beside_trainers(during, set(moments)):
                 yield (
                     f"{during} leaves less than {LEFT_BESIDE_ENGINE:.0%} of a GPU to an engine and trainers that "
                     "share it, where of reported runs about as many ran as ran out"
                 )
-            elif full > 1 - UNSURE:
+            else:
                 yield f"its peak {near}"
         if memory.cache_shortage_bytes:
             yield f"its peak {near}"

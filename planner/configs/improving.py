@@ -2,6 +2,7 @@
 
 Where a plan fits, single changes that make it faster. Where it does not, the fewest changes that make it fit:
 each is looked at by itself, and those that take most off what is too much are put together, two and then three.
+They are to leave what a verdict of `fits` leaves; where none does, they are to fit at all.
 """
 
 import math
@@ -29,6 +30,7 @@ from rlplan.planner.configs.changes import (
     smaller,
     typed_value,
 )
+from rlplan.planner.configs.margins import UNSURE, sure_share
 from rlplan.planner.configs.sizes import ON_HOST
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts
@@ -44,8 +46,8 @@ SHOWN: Final = 3
 # Plans that are simulated: a few tenths of a second together on a laptop.
 MOST_TRIED: Final = 10
 MOST_PLAYED: Final = 5
-# Plans whose memory alone is looked at: of one change, of two or three together, and of milder values of what fits.
-# Half a second together.
+# Plans whose memory alone is looked at: of one change, of two or three together, and of milder values of each set that fits.
+# A second together.
 MOST_SINGLE: Final = 60
 MOST_TOGETHER: Final = 20
 MOST_MILDER: Final = 12
@@ -86,7 +88,7 @@ class Trial:
 
     Attributes:
         arguments: What a user types for them.
-        over: Shares of memory that are too much, over all moments: 0 where the plan fits.
+        over: Shares of memory that are too much, over all moments: 0 where the plan fits as it is to.
     """
 
     changes: Changes
@@ -98,11 +100,16 @@ class Trial:
 
 @dataclass(slots=True)
 class Trials:
-    """Try changes of a plan, as its configuration would have them where it is of one."""
+    """Try changes of a plan, as its configuration would have them where it is of one.
+
+    Attributes:
+        surely: Whether what fits is to leave as much as a verdict of `fits` does.
+    """
 
     plan: Plan
     facts: Facts
     typed: RetypedConfiguration | None
+    surely: bool = False
     left: int = MOST_SINGLE
     seen: set[tuple[str, ...] | Plan] = field(default_factory=set)
 
@@ -128,7 +135,11 @@ class Trials:
         if trial is None:
             return None
         self.left -= 1
-        return replace(trial, levers=levers, over=overflow(trial.plan, self.facts))
+        return replace(trial, levers=levers, over=self.overflow(trial.plan))
+
+    def overflow(self, plan: Plan) -> float:
+        """Return what is too much of memory in a plan."""
+        return overflow(plan, self.facts, surely=self.surely)
 
     def improvement(
         self, trial: Trial, forecast: Forecast, after: Forecast | None = None
@@ -218,14 +229,25 @@ def improvements(
     if forecast.feasible:
         found = _gaining(trials, forecast)
     else:
-        milder = tuple(lever for lever in smaller(plan, passes_too_full(plan, facts)) if lever)
-        harder = tuple(lever for lever in on_host(plan) if lever)
-        found = _fitting_sets(trials, milder, forecast)
-        if not found and harder and typed is not None:
-            found = _fitting_sets(Trials(plan, facts, typed), (*harder, *milder), forecast)
+        found = _making_it_fit(plan, facts, forecast, typed)
     # Two changes may be one word of a framework's own file.
     alike = {each.words: each for each in found}
     return tuple(sorted(alike.values(), key=lambda each: each.seconds)[:SHOWN])
+
+
+def _making_it_fit(
+    plan: Plan, facts: Facts, forecast: Forecast, typed: RetypedConfiguration | None
+) -> list[Improvement]:
+    """Return the fewest changes that make a plan fit: surely, else at all; with states on the host where nothing else does."""
+    milder = tuple(lever for lever in smaller(plan, passes_too_full(plan, facts)) if lever)
+    harder = tuple(lever for lever in on_host(plan) if lever)
+    tried = [milder, (*harder, *milder)] if harder and typed is not None else [milder]
+    for levers in tried:
+        for surely in (True, False):
+            found = _fitting_sets(Trials(plan, facts, typed, surely), levers, forecast)
+            if found:
+                return found
+    return []
 
 
 def _gaining(trials: Trials, forecast: Forecast) -> list[Improvement]:
@@ -279,7 +301,7 @@ def _fewest(trials: Trials, levers: Sequence[Lever]) -> Iterator[list[Trial]]:
     """Yield the sets of one change that make a plan fit, those of two, and those of three."""
     singles = [each for at, lever in enumerate(levers) for each in _single(trials, at, lever)]
     yield _mildest(singles)
-    now = overflow(trials.plan, trials.facts)
+    now = trials.overflow(trials.plan)
     strongest = {
         trial.levers[0]: trial
         for trial in sorted(singles, key=lambda each: -each.over)
@@ -296,7 +318,7 @@ def _fewest(trials: Trials, levers: Sequence[Lever]) -> Iterator[list[Trial]]:
             if other.levers[0] not in one.levers
             if (trial := _together(trials, one, other)) is not None
         ]
-        fitting, trials.left = [each for each in sets if not each.over], MOST_MILDER
+        fitting = [each for each in sets if not each.over]
         yield [_eased(trials, each, levers) for each in fitting[:MOST_PLAYED]]
         kept = sorted(sets, key=lambda each: each.over)
 
@@ -346,6 +368,7 @@ def _merged(one: Changes, other: Changes) -> Changes | None:
 
 def _eased(trials: Trials, found: Trial, levers: Sequence[Lever]) -> Trial:
     """Return a set of changes that fits with each setting as little changed as it can be."""
+    trials.left = MOST_MILDER
     for at in found.levers:
         chosen = next(each for each in levers[at] if _holds(each, found.changes))
         others = _without(found.changes, chosen)
@@ -386,22 +409,28 @@ def _holder(name: str, item: str, plan: Plan) -> TaskPlan | TrainerOptions:
     return plan.job.trainer(name.partition(".")[0]) if item in ON_HOST else plan.tasks[name]
 
 
-def overflow(plan: Plan, facts: Facts) -> float:
+def overflow(plan: Plan, facts: Facts, *, surely: bool) -> float:
     """Return the shares of a device's memory, or else of a host's, that are too much, summed over all moments.
 
     What takes some off at one of several moments is a step on the way to a plan that fits.
+
+    Args:
+        surely: Whether what a verdict of `fits` leaves free is to stay free.
     """
     placed, pools = PlacedPlan(plan, facts), device_pools(plan)
     over = 0.0
     for pool in pools:
         capacity_bytes = facts.device(pool.device).sheet.memory_bytes
-        moments = memory_moments(placed, pool).values()
-        over += sum(max(0.0, sum(terms.values()) / capacity_bytes - 1) for terms in moments)
+        moments = memory_moments(placed, pool)
+        for during, terms in moments.items():
+            share = sure_share(during, set(moments)) if surely else 1.0
+            over += max(0.0, sum(terms.values()) / capacity_bytes - share)
     if over:
         return over
     memory = (pool_memory(placed, pool) for pool in pools)
-    hosts = (each for each in memory if not each.fits_host)
-    return sum(each.host_peak_bytes / each.host_capacity_bytes - 1 for each in hosts)
+    hosts = [each for each in memory if each.host_capacity_bytes]
+    most = 1 - UNSURE if surely else 1.0
+    return sum(max(0.0, each.host_peak_bytes / each.host_capacity_bytes - most) for each in hosts)
 
 
 def passes_too_full(plan: Plan, facts: Facts) -> frozenset[str]:

@@ -16,10 +16,11 @@ from rlplan.planner.configs.changes import (
     needed_assignments,
     typed_value,
 )
-from rlplan.planner.configs.checking import Verdict, check_plan, training_steps
+from rlplan.planner.configs.checking import check_plan, training_steps
 from rlplan.planner.configs.frameworks import absent, has
 from rlplan.planner.configs.importing import ImportOptions, imported_run, run_of, settings_of
 from rlplan.planner.configs.improving import improvements
+from rlplan.planner.configs.margins import Verdict
 from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run

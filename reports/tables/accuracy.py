@@ -176,6 +176,7 @@ GROUPS = {
     "newest": "Rows of the last gathering",
     "latest": "Rows of the histories of frameworks",
     "added": "Rows of tests, examples and documents",
+    "gathered": "Rows of logs, notes and issues",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }

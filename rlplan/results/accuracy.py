@@ -370,13 +370,15 @@ class SystemsComparison:
 
 
 Outcome = Literal["runs", "oom"]
-Group = Literal["shown", "collected", "later", "newer", "newest", "latest", "added", "host", "bug"]
+Group = Literal[
+    "shown", "collected", "later", "newer", "newest", "latest", "added", "gathered", "host", "bug"
+]  # fmt: skip
 Said = Literal["fits", "may not fit", "does not fit", "no answer"]
 Score = Literal["right", "may", "wrong"]
 
 # What of the groups counts: those whose outcome is the GPUs', and the configuration's.
 COUNTED: tuple[Group, ...] = (
-    "shown", "collected", "later", "newer", "newest", "latest", "added"
+    "shown", "collected", "later", "newer", "newest", "latest", "added", "gathered"
 )  # fmt: skip
 RIGHT: dict[Outcome, Said] = {"runs": "fits", "oom": "does not fit"}
 

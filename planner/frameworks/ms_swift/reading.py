@@ -62,6 +62,9 @@ GRPO: Final = "grpo"
 AT_ONCE: Final = WeightSync(
     shared_pool="ms-swift-colocate-at-once", between_pools="ms-swift-server-at-once"
 )
+# The last series of versions that gathers what it trains whole parameter by parameter; adapters are merged a group at a time
+# (swift/trainers/rlhf_trainer/grpo_trainer.py of v3.9.3, _move_model_to_vllm; groups of both since 8eda1d30c, in v3.10.0).
+OF_PARAMETERS: Final = "3.9"
 # The series of versions one of which, 3.12.3, gathers groups of layers all together.
 OF_GROUPS_TOGETHER: Final = "3.12"
 # What `--rlhf_type` trains by that is not RL, or that is not read.
@@ -205,9 +208,11 @@ def _framework(settings: Settings, trainer: str, engine: str) -> str:
 
 
 def _weight_sync(settings: Settings, trainer: str) -> WeightSync:
-    """Return how weights reach the engines: ZeRO-3 gathers all of them at once, unless groups of layers are asked for."""
+    """Return how weights reach the engines: ZeRO-3 gathers all of them at once, unless groups are asked for or usual."""
     groups = settings.unmapped("sync_groups") is not None
-    return AT_ONCE if _is_sharded(settings, trainer) and not groups else USUAL_WEIGHT_SYNC
+    one_by_one = settings.sheet.version == OF_PARAMETERS and not is_tuned(settings)
+    pieces = groups or one_by_one
+    return AT_ONCE if _is_sharded(settings, trainer) and not pieces else USUAL_WEIGHT_SYNC
 
 
 def _is_sharded(settings: Settings, trainer: str) -> bool:

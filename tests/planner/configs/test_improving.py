@@ -188,9 +188,17 @@ def test_a_pass_of_openrlhf_that_only_infers_has_a_flag_of_its_own():
     words = [*OPENRLHF, "--rollout.micro_batch_size", "512"]
     _, better = proposed("openrlhf", words)
     sizes = [each.split() for each in better if each.startswith("--rollout.micro_batch_size ")]
-    (_, size), *others = sizes
-    assert not others
-    assert int(size) < 512
+    assert sizes
+    assert all(int(size) < 512 for _, size, *_ in sizes)
+
+
+def test_what_would_fit_is_said_to_fit_once_it_is_typed_where_any_change_leaves_that_much():
+    words = [*OPENRLHF, "--rollout.micro_batch_size", "512"]
+    checked, better = proposed("openrlhf", words)
+    assert checked.verdict == "does not fit"
+    assert better
+    for each in better.values():
+        assert check_config("openrlhf", [*words, *each.arguments], SLEEPING).verdict == "fits"
 
 
 @pytest.mark.full

@@ -185,6 +185,21 @@ def test_zero_3_has_all_weights_whole_on_a_gpu_while_they_go_to_the_engine(more,
     assert at_once == whole
 
 
+@pytest.mark.parametrize(
+    ("more", "version", "whole"),
+    [
+        ("", "3.9", False),
+        ("", "3.12", True),
+        ("--tuner_type lora", "3.9", True),
+        ("--move_model_batches 8 --tuner_type lora", "3.9", False),
+    ],
+)
+def test_up_to_3_9_what_is_trained_whole_is_gathered_parameter_by_parameter(more, version, whole):
+    words = [*BASES["together"], "--deepspeed", "zero3", *more.split()]
+    found = imported("ms-swift", words, replace(OPTIONS, version=version))
+    assert (found.job.weight_sync.shared_pool == "ms-swift-colocate-at-once") == whole
+
+
 def test_that_3_12_3_gathers_groups_of_layers_together_is_said(tmp_path):
     def told(more, version):
         words = [*BASES["together"], "--deepspeed", "zero3", *more.split()]

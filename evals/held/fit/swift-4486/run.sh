@@ -11,4 +11,5 @@ swift rlhf \
     --max_completion_length 2048 \
     --per_device_train_batch_size 2 \
     --gradient_accumulation_steps 8 \
-    --num_generations 4
+    --num_generations 4 \
+    --deepspeed zero3
