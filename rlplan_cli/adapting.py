@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.planner.adapting.adapter import MoveAdapter
     from rlplan.profiles.facts import Facts
-    from rlplan.replicas import ReplicaDevices
+    from rlplan.replicas import ReplicaDevices, ReplicaSchedule, ReplicaTable
 
 MOVES, DRY_RUN = "moves", "dry-run"
 
@@ -103,7 +103,7 @@ def adapter_of(
     plan: Plan,
     out: Path,
     where: Where = HERE,
-    devices: ReplicaDevices | None = None,
+    schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None = None,
 ) -> Iterator[MoveAdapter | None]:
     """Yield what decides on a run's moves, with a search in a process of its own; None where nothing does.
 
@@ -111,14 +111,17 @@ def adapter_of(
         profile: Of which the facts are; None: of data sheets.
         plan: With which the run begins.
         where: The run is.
-        devices: Of replicas that come and go; None: all stay.
+        schedule: Of replicas that come and go, in devices; None: all stay.
     """
     if adapt is None:
         yield None
         return
     from rlplan.planner.adapting.adapter import LEDGER_FILE, AdaptOptions, MoveAdapter
     from rlplan.planner.adapting.background import Background
+    from rlplan.replicas import ReplicaDevices
     from rlplan.reports.tables.advice import advice_lines
+
+    devices = schedule if isinstance(schedule, ReplicaDevices) else None
 
     with Background(profile, plan, devices) as searching:
         yield MoveAdapter(

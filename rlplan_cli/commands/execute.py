@@ -197,14 +197,12 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_services(log_to or ())
     start, exported, best = (running.place_of(each) for each in (resume, export, export_best))
     _check_places(out, start, {"--export": exported, "--export-best": best}, checkpoints)
-    complete, facts = load_plan(no_script(plan), profile, site=site)
-    of_file = complete
-    complete = complete if adapt is None else adapting.in_force(complete, out, start)
+    of_file, facts = load_plan(no_script(plan), profile, site=site)
+    complete = of_file if adapt is None else adapting.in_force(of_file, out, start)
     _check_job(complete.job, plan, best)
     from rlplan.executor.control.capabilities import check_runnable
     from rlplan.executor.control.run import Saving
     from rlplan.executor.control.weights import with_weights
-    from rlplan.replicas import ReplicaDevices
 
     tasks = check_runnable(complete, str(plan))
     where = adapting.Where(cluster is not None, simulate_nodes)
@@ -221,8 +219,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         export_best=best,
     )
     forecast = _forecast(complete, facts, plan)
-    devices = schedule if isinstance(schedule, ReplicaDevices) else None
-    with adapting.adapter_of(adapt, facts, profile, complete, out, where, devices) as adapter:
+    with adapting.adapter_of(adapt, facts, profile, complete, out, where, schedule) as adapter:
         run = running.run_plan(
             located,
             out,
