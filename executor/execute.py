@@ -40,7 +40,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.fingerprint import read_fingerprint
 from rlplan.plan import Plan
-from rlplan.replicas import GENERATE, ReplicaSchedule, ReplicaTable
+from rlplan.replicas import GENERATE, ReplicaDevices, ReplicaSchedule, ReplicaTable
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
 from rlplan.trace import Trace, sorted_spans
@@ -64,7 +64,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     stopping: Stopping | None = None,
     log_to: Sequence[str] = (),
     adapter: Adapter | None = None,
-    schedule: ReplicaSchedule | ReplicaTable | None = None,
+    schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None = None,
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -88,7 +88,8 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         log_to: Tracking services that get its metrics, by name (`rlplan.executor.control.services`).
         adapter: Decides after which iterations it goes on with another plan, through a checkpoint; None: after none.
         schedule: How many replicas that generate there are from which iteration on; one that is lost is replaced, and the
-            run goes on. None: all of the plan's, and the loss of one is that of the workers of an iteration.
+            run goes on. In devices where the plan is another one than it was written for. None: all of the plan's, and
+            the loss of one is that of the workers of an iteration.
 
     Raises:
         UserError: There is no such service, its package is not installed, or it cannot be started.
@@ -98,7 +99,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     """
     tasks = check_runnable(plan)
     if schedule is not None:
-        check_coming(schedule, plan, moves=adapter is not None)
+        check_coming(schedule, plan, moves=adapter is not None, joins=cluster is not None)
         if cluster is not None:  # another plan would have other replicas
             cluster = replace(cluster, replan=None)
     check_services(log_to)
@@ -122,7 +123,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     with (
         tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
         joined_cluster(
-            plan, cluster, paths, folder or Path(), tell, _first_replicas(schedule, first)
+            plan, cluster, paths, folder or Path(), tell, _first_replicas(schedule, plan, first)
         ) as joined,
     ):
         write_plan(out / PLAN_FILE, plan)
@@ -200,7 +201,9 @@ def _ended_without_more(ended: MeasuredRun | None, run: Run) -> MeasuredRun | No
     return replace(ended, stopped=run.stopped)
 
 
-def _first_replicas(schedule: ReplicaSchedule | ReplicaTable | None, done: int) -> int | None:
+def _first_replicas(
+    schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None, plan: Plan, done: int
+) -> int | None:
     """Return how many replicas a run asks a cluster for before it begins; None where all stay.
 
     Args:
@@ -208,6 +211,8 @@ def _first_replicas(schedule: ReplicaSchedule | ReplicaTable | None, done: int) 
     """
     if schedule is None:
         return None
+    if isinstance(schedule, ReplicaDevices):
+        schedule = schedule.schedule_of(plan, done)
     return schedule.at(done) if isinstance(schedule, ReplicaSchedule) else 1
 
 

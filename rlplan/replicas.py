@@ -1,7 +1,7 @@
 """Replicas that come and go: how many of a generating pool's there are from which iteration on."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -60,6 +60,60 @@ class ReplicaSchedule:
             if steps:
                 found[count] = found.get(count, 0) + steps
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDevices:
+    """Say how many devices replicas have from which iteration on, whatever plan of a run they are of.
+
+    Attributes:
+        schedule: In replicas of the plan that it was written for.
+        gpus_each: Of such a replica.
+        gpus: Of all of that plan's replicas.
+    """
+
+    schedule: ReplicaSchedule
+    gpus_each: int
+    gpus: int
+
+    def at(self, iteration: int) -> int:
+        """Return how many devices there are for replicas in an iteration."""
+        return self.schedule.at(iteration) * self.gpus_each
+
+    def spans(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (first iteration, first one behind it, devices) of each stretch with as many devices, between two iterations."""
+        starts = [each for each, _ in self.schedule.counts if first < each < last]
+        for begin, end in pairwise((first, *starts, last)):
+            yield begin, end, self.at(begin)
+
+    def least(self, first: int, last: int) -> int:
+        """Return the fewest devices of any iteration between two, the second one left out."""
+        return min(gpus for _, _, gpus in self.spans(first, last))
+
+    def schedule_of(self, plan: Plan, done: int = 0) -> ReplicaSchedule:
+        """Return how many replicas of a plan these devices hold from which iteration on, no more than it has.
+
+        Args:
+            done: Iterations before those by this plan, of which it is not asked how many they hold.
+
+        Raises:
+            FileError: At some later time not one.
+        """
+        size, counts = replica_gpus(plan), dict[int, int]()
+        ends = [*(each for each, _ in self.schedule.counts[1:]), None]
+        for (first, count), end in zip(self.schedule.counts, ends, strict=True):
+            fits = min(plan.tasks[GENERATE].dp, count * self.gpus_each // size)
+            if end is not None and end <= done:
+                fits = max(1, fits)
+            if not fits:
+                problem = f"leaves {count * self.gpus_each} devices from iteration {first} on, and a replica of the plan takes"
+                raise FileError(OPTION, problem, value=size, allowed="replicas that fit")
+            counts[first] = fits
+        return ReplicaSchedule(counts=tuple(counts.items()))
+
+    def filled_by(self, plan: Plan) -> Plan:
+        """Return a plan with as many replicas as all these devices hold."""
+        return with_replicas(plan, self.gpus // replica_gpus(plan))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +316,18 @@ def check_schedule(
     if schedule.most > generate.dp:
         problem = f"asks for more replicas than the plan's pool {home} has"
         raise FileError(OPTION, problem, value=schedule.most, allowed=f"at most {generate.dp}")
+
+
+def replica_gpus(plan: Plan) -> int:
+    """Return how many devices a replica of a plan's generating pool has."""
+    generate = plan.tasks[GENERATE]
+    return generate.tp * generate.pp
+
+
+def devices_of(schedule: ReplicaSchedule, plan: Plan) -> ReplicaDevices:
+    """Return the devices of a schedule that was written for a plan."""
+    each = replica_gpus(plan)
+    return ReplicaDevices(schedule=schedule, gpus_each=each, gpus=plan.tasks[GENERATE].dp * each)
 
 
 def with_replicas(plan: Plan, replicas: int) -> Plan:

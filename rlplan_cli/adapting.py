@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.planner.adapting.adapter import MoveAdapter
     from rlplan.profiles.facts import Facts
+    from rlplan.replicas import ReplicaDevices, ReplicaSchedule, ReplicaTable
 
 MOVES, DRY_RUN = "moves", "dry-run"
 
@@ -70,15 +71,21 @@ class Where(NamedTuple):
 HERE = Where()
 
 
-def refusal(plan: Plan, where: Where = HERE) -> str:
-    """Return why the executor does not carry a plan out where a run is; empty where it does."""
+def refusal(plan: Plan, where: Where = HERE, devices: ReplicaDevices | None = None) -> str:
+    """Return why the executor does not carry a plan out where a run is; empty where it does.
+
+    Args:
+        devices: Of replicas that come and go; None: all stay.
+    """
     from rlplan.errors import UserError
-    from rlplan.executor.control.capabilities import check_runnable
+    from rlplan.executor.control.capabilities import check_coming, check_runnable
     from rlplan.executor.control.start import check_machine
     from rlplan.executor.workers.cluster.nodes import plan_nodes
 
     try:
         check_runnable(plan)
+        if devices is not None:
+            check_coming(devices, plan, moves=True)
         if not where.joins:
             check_machine(plan)
     except UserError as error:
@@ -96,6 +103,7 @@ def adapter_of(
     plan: Plan,
     out: Path,
     where: Where = HERE,
+    schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None = None,
 ) -> Iterator[MoveAdapter | None]:
     """Yield what decides on a run's moves, with a search in a process of its own; None where nothing does.
 
@@ -103,20 +111,25 @@ def adapter_of(
         profile: Of which the facts are; None: of data sheets.
         plan: With which the run begins.
         where: The run is.
+        schedule: Of replicas that come and go, in devices; None: all stay.
     """
     if adapt is None:
         yield None
         return
     from rlplan.planner.adapting.adapter import LEDGER_FILE, AdaptOptions, MoveAdapter
     from rlplan.planner.adapting.background import Background
+    from rlplan.replicas import ReplicaDevices
     from rlplan.reports.tables.advice import advice_lines
 
-    with Background(profile, plan) as searching:
+    devices = schedule if isinstance(schedule, ReplicaDevices) else None
+
+    with Background(profile, plan, devices) as searching:
         yield MoveAdapter(
             facts,
             out / LEDGER_FILE,
             AdaptOptions(dry_run=adapt == DRY_RUN),
             searching,
-            partial(refusal, where=where),
+            partial(refusal, where=where, devices=devices),
             lambda line: "; ".join(advice_lines(line)),
+            devices,
         )

@@ -14,7 +14,14 @@ from rlplan.executor.workers.transports import TRANSPORTS
 from rlplan.job import RANDOM
 from rlplan.models import ModelArchitecture
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
-from rlplan.replicas import OPTION, ReplicaRange, ReplicaSchedule, ReplicaTable, check_schedule
+from rlplan.replicas import (
+    OPTION,
+    ReplicaDevices,
+    ReplicaRange,
+    ReplicaSchedule,
+    ReplicaTable,
+    check_schedule,
+)
 from rlplan.rules import check_plan
 from rlplan.rules.batches import unequal_parts
 from rlplan.rules.layouts import cut_heads, divides_heads, divides_layers, divisors
@@ -71,7 +78,12 @@ HOST_CACHE = Capability("a KV cache that goes on in host memory")
 SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
 LENDING = Capability("GPUs that one side lends the other")
 COMING_ENGINE = Capability("replicas that come and go under this engine")
-COMING_PLANS = Capability("moves to other plans beside replicas that come and go")
+COMING_MOVES = Capability(
+    "moves to other plans beside replicas that come and go on the nodes of a cluster"
+)
+COMING_PLANS = Capability(
+    "moves to other plans beside replicas that come and go as forecasts choose"
+)
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
@@ -111,34 +123,45 @@ def check_runnable(plan: Plan, file: str = "plan") -> tuple[Task, ...]:
 
 
 def check_coming(
-    schedule: ReplicaSchedule | ReplicaRange | ReplicaTable,
+    schedule: ReplicaSchedule | ReplicaDevices | ReplicaRange | ReplicaTable,
     plan: Plan,
     file: str = "plan",
     *,
     moves: bool,
+    joins: bool = False,
 ) -> None:
     """Refuse replicas that come and go where this executor has them not.
 
     Args:
+        schedule: How many; of devices, it is not asked how many of this plan's replicas they hold.
         moves: Whether it may go on with another plan.
+        joins: Whether it is on a cluster that was joined.
 
     Raises:
         FileError: The plan has no such replicas; names the field.
         CapabilityError: Says what is not done, and what is instead.
     """
+    if isinstance(schedule, ReplicaDevices):
+        schedule = ReplicaSchedule(counts=((0, 1),))
     check_schedule(schedule, plan, file)
-    refuse_first(_lacks_of_coming(plan, moves=moves), file)
+    chooses = not isinstance(schedule, ReplicaSchedule)
+    refuse_first(_lacks_of_coming(plan, moves=moves, chooses=chooses, joins=joins), file)
 
 
-def _lacks_of_coming(plan: Plan, *, moves: bool) -> Iterator[CapabilityError]:
+def _lacks_of_coming(
+    plan: Plan, *, moves: bool, chooses: bool, joins: bool
+) -> Iterator[CapabilityError]:
     engine = plan.tasks["actor.generate"].engine
     if engine == VLLM:
         instead = f"its start beside replicas that generate was never tried: {DEFAULT_ENGINE}, or {OPTION} left out"
         yield COMING_ENGINE.lacked_by(HERE, "tasks.actor.generate.engine", engine, instead)
-    if moves:
+    if moves and joins:
+        instead = f"it was never tried there: --adapt on one machine, or without {OPTION}"
+        yield COMING_MOVES.lacked_by(HERE, "--adapt", "given", instead)
+    if moves and chooses:
         instead = (
-            "a move weighs iterations by all replicas of a plan: a range (1..4) without --adapt, "
-            f"which chooses by forecasts how many there are, or --adapt without {OPTION}"
+            "a range is of forecasts of one plan, and both would decide on the same lengths: numbers "
+            f"({OPTION} 2, or 0:1,40:3) with --adapt, or a range without it"
         )
         yield COMING_PLANS.lacked_by(HERE, "--adapt", "given", instead)
 

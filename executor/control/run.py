@@ -13,7 +13,7 @@ from ray.exceptions import RayError
 
 from rlplan.dataflow import Task
 from rlplan.errors import NodesMissingError, RlplanError, UserError, WorkerLostError
-from rlplan.executor.control.capabilities import check_runnable
+from rlplan.executor.control.capabilities import check_coming, check_runnable
 from rlplan.executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
     Checkpoint,
@@ -53,7 +53,7 @@ from rlplan.executor.workers.wanted import Wanted, WantedByLength
 from rlplan.executor.workers.worker import Worker
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
-from rlplan.replicas import ReplicaSchedule, ReplicaTable
+from rlplan.replicas import ReplicaDevices, ReplicaSchedule, ReplicaTable, devices_of
 from rlplan.results.advice import AS_IT_IS, Adaptation
 from rlplan.results.measurement import Replanned
 from rlplan.results.stored import PLAN_FILE, write_plan
@@ -113,7 +113,8 @@ class Run:
         start: Checkpoint with which it begins; None: it begins with new weights.
         joined: The cluster whose nodes it takes; None: a Ray of its own.
         adapter: Decides where it goes on with another plan; None: nowhere.
-        schedule: How many replicas that generate there are when, or at which lengths; None: all of them, all the time.
+        schedule: How many replicas that generate there are when, in those of the plan or in devices, or at which lengths; None:
+            all of them, all the time.
 
     Attributes:
         plan: The one that is carried out now.
@@ -141,13 +142,13 @@ class Run:
         progress: Progress | None,
         joined: JoinedCluster | None = None,
         adapter: Adapter | None = None,
-        schedule: ReplicaSchedule | ReplicaTable | None = None,
+        schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None = None,
     ) -> None:
         self._joined, self._moving = joined, Moving(adapter)
         self._by_length = WantedByLength(schedule) if isinstance(schedule, ReplicaTable) else None
-        self._wanted: Wanted | None = (
-            schedule if isinstance(schedule, ReplicaSchedule) else self._by_length
-        )
+        if isinstance(schedule, ReplicaSchedule):
+            schedule = devices_of(schedule, plan)
+        self._devices = schedule if isinstance(schedule, ReplicaDevices) else None
         self._stopping, self._tracking = Stopping(), Tracking()
         self.plan, self._tasks, self._prompts, self._out = plan, tasks, prompts, out
         self.replanned: tuple[Replanned, ...] = ()
@@ -173,7 +174,14 @@ class Run:
     @property
     def comes_and_goes(self) -> bool:
         """Tell whether replicas that generate come and go."""
-        return self._wanted is not None
+        return self._devices is not None or self._by_length is not None
+
+    @property
+    def _wanted(self) -> Wanted | None:
+        """Return how many replicas of the plan that is carried out now are wanted; None where all stay."""
+        if self._devices is None:
+            return self._by_length
+        return self._devices.schedule_of(self.plan, self.done)
 
     def carry_out(self, stopping: Stopping, tracking: Tracking) -> None:
         """Run all iterations; where workers or Ray are lost, go on with new ones from the last checkpoint.
@@ -320,6 +328,9 @@ class Run:
     def _take_plan(self, plan: Plan, reason: str) -> None:
         """Go on with another plan from the checkpoint that was written for it."""
         tasks = check_runnable(plan)
+        if self._devices is not None:
+            check_coming(self._devices, plan, moves=True)
+            self._devices.schedule_of(plan, self.done)
         if self._joined is not None:
             self._joined.take(plan)
         trial = Trial(
@@ -364,9 +375,9 @@ class Run:
         limit_seconds, limited = self._moving.start_limit(self._saving.start_seconds)
         coming: ComingReplicas | None = None
         first: int | None = None
-        if self._wanted is not None:
-            coming = ComingReplicas(schedule=self._wanted, iteration=self.done)
-            first = self._wanted.at(self.done)
+        if (wanted := self._wanted) is not None:
+            coming = ComingReplicas(schedule=wanted, iteration=self.done)
+            first = wanted.at(self.done)
         with (
             places_of(self.plan, self._joined, self._tell, first) as placed,
             started_groups(
@@ -391,7 +402,12 @@ class Run:
 
     @property
     def _spared_seconds(self) -> float:
-        """Return what a start took that that of the next plan will not, where all devices have their processes."""
+        """Return what a start took that that of the next plan will not, where all devices have their processes.
+
+        Replicas that come and go have new ones after each move.
+        """
+        if self.comes_and_goes:
+            return 0.0
         devices = sum(pool.gpus for pool in self.plan.pools if not pool.is_host)
         if self._kept is None or devices < self.plan.job.gpus:
             return 0.0

@@ -144,7 +144,15 @@ def started_groups(  # noqa: PLR0913, PLR0917 -- all that a start is made of
         if kept is None:
             _stop(groups)
         else:
-            kept.take_back(groups.values())
+            kept.take_back(_without_replicas(groups))
+
+
+def _without_replicas(groups: Mapping[str, WorkerGroup]) -> list[WorkerGroup]:
+    """Return the groups that the next plan may have, and end replicas that come and go: each starts its own processes."""
+    for group in groups.values():
+        if isinstance(group, ReplicaGroup):
+            group.stop()
+    return [group for group in groups.values() if not isinstance(group, ReplicaGroup)]
 
 
 def _clear(kept: KeptWorkers, is_late: Callable[[], bool]) -> None:

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 from rlplan.errors import UserError
 from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
+from rlplan.planner.adapting.coming import Coming, generating_gpus, on_devices
 from rlplan.planner.adapting.pacing import Look, Pace, Wait
 from rlplan.planner.adapting.proposing import (
     ENDS,
@@ -23,6 +24,7 @@ from rlplan.planner.adapting.proposing import (
     Proposals,
     Request,
     at_present_lengths,
+    beside,
     gains_of,
     in_layout_of,
     most_staleness,
@@ -36,6 +38,7 @@ from rlplan.planner.measured.gains import answer_of
 from rlplan.planner.measured.ledger import read_ledger, write_line
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.profiles.facts import Facts
+from rlplan.replicas import ReplicaDevices, with_replicas
 from rlplan.results.advice import (
     AS_IT_IS,
     Adaptation,
@@ -58,6 +61,9 @@ LEDGER_FILE: Final = "adapting.jsonl"
 # What the ledger says of logs and frameworks, where advice on other runs names theirs.
 LOG, FRAMEWORK = "metrics.jsonl", "rlplan"
 DRY_RUN: Final = "dry run: nothing is moved"
+LATER_REPLICAS: Final = "it pays with the replicas that are wanted later: with those of now an iteration would be {} longer"
+# Metric of an iteration: replicas that generate at its end, where they come and go.
+REPLICAS: Final = "replicas"
 LATER: Final = "it pays once responses are longer: now an iteration would be {} longer"
 PLANNED: Final = "by {} in mode {}, iterations are forecast to be shorter once {:,} are done, by the lengths that the job plans"
 # Beside the ledger: the plans that a run does not try again, numbered from 1.
@@ -103,6 +109,11 @@ class Move:
     plan: Plan
     is_back: bool = False
 
+    @property
+    def left(self) -> Plan:
+        """Return the plan of before, with all replicas that it has at most."""
+        return self.found.request.running
+
 
 class MoveAdapter:
     """Decide on a run's moves.
@@ -113,6 +124,7 @@ class MoveAdapter:
         searching: Searches beside the run.
         refuses: Returns why the executor does not carry a plan out; empty where it does.
         words: Returns a line of the ledger for people.
+        devices: Of replicas that come and go; None: all of a plan's stay.
     """
 
     def __init__(
@@ -123,9 +135,14 @@ class MoveAdapter:
         searching: Searching,
         refuses: Callable[[Plan], str],
         words: Callable[[AdviceLine], str],
+        devices: ReplicaDevices | None = None,
     ) -> None:
         self._facts, self._ledger, self._options = facts, ledger, options
         self._searching, self._refuses, self._words = searching, refuses, words
+        self._devices = devices
+        # Of a run whose replicas come and go: its plan, and by how many of them generate the plan with as many.
+        self._whole: Plan | None = None
+        self._with = dict[int, Plan]()
         self._window = Window(options.window, options.warmup)
         self._pace = Pace(options.every)
         self._held: Held | None = None  # as the ledger last has it
@@ -152,6 +169,8 @@ class MoveAdapter:
             else:
                 self._say_unjudged()
         self._window.clear()
+        self._whole = plan
+        self._with.clear()
         self._begun_seconds = seconds
         moved = self._decided
         self._has_moved = moved is not None and same_layout(plan, moved.plan)
@@ -176,6 +195,8 @@ class MoveAdapter:
 
     def after(self, iteration: DoneIteration) -> Adaptation:
         """Return what the run does after an iteration."""
+        if self._devices is not None:
+            iteration = self._as_generated(iteration)
         self._window.note(iteration)
         if iteration.checkpoint_seconds is not None:
             self._checkpoint_seconds = iteration.checkpoint_seconds
@@ -192,6 +213,21 @@ class MoveAdapter:
             if answer.plan is None:
                 self._ask(iteration)
         return replace(answer, said=self._told())
+
+    def _as_generated(self, iteration: DoneIteration) -> DoneIteration:
+        """Return an iteration by the plan with as many replicas as generated at its end."""
+        self._whole, count = iteration.plan, int(iteration.metrics[REPLICAS])
+        if count not in self._with:
+            self._with[count] = with_replicas(iteration.plan, count)
+        return replace(iteration, plan=self._with[count])
+
+    @property
+    def _coming(self) -> Coming | None:
+        """Return how many devices replicas have when, where they come and go."""
+        if self._devices is None:
+            return None
+        assert self._whole is not None, "a run's iterations are by a plan"
+        return Coming(devices=self._devices, plan=self._whole)
 
     def in_layout_of(self, plan: Plan, other: Plan) -> Plan:
         """Return a plan's job in another plan's layout."""
@@ -280,6 +316,7 @@ class MoveAdapter:
                 known=due.known,
                 search_seconds=self._options.search_seconds,
                 has_planned_lengths=self._window.has_planned_lengths,
+                coming=self._coming,
             )
         )
 
@@ -313,7 +350,7 @@ class MoveAdapter:
         gain = None if best is None else best.gain
         answer, deadline = answer_of(None if best is None else best.gain_left, cost, step, left)
         if best is not None and best.gain.p50_seconds <= 0:
-            notes += _later_notes(best, pays=answer == "change")
+            notes += _later_notes(best, found.request, pays=answer == "change")
             answer = "keep" if answer == "change" else answer
         request = found.request
         moves = answer == "change" and not self._options.dry_run
@@ -327,7 +364,7 @@ class MoveAdapter:
             measured_seconds=request.step_seconds,
             forecast_seconds=found.forecast_seconds,
             answer=answer,
-            changes=() if best is None else plan_changes(iteration.plan, best.plan),
+            changes=() if best is None else plan_changes(request.running, best.plan),
             changed_seconds=None if best is None else best.seconds,
             gain=gain,
             gain_left=None if best is None or best.gain_left == gain else best.gain_left,
@@ -376,14 +413,14 @@ class MoveAdapter:
         At other lengths it takes that times the ratio of its forecasts. So no run moves to and fro between plans that are as
         fast as each other, each of which is forecast to be faster than what is measured.
         """
-        left = [move for move in self._left if same_layout(move.before.plan, each.plan)]
+        left = [move for move in self._left if same_layout(move.left, each.plan)]
         if not left:
             return each, []
         before, measured = left[-1].before, left[-1].decision.measured_seconds
         facts = self._facts.with_calibration(found.site)
         try:
             now, seconds = at_present_lengths(found.request, facts)
-            later = simulate(in_layout_of(now, each.plan), facts).iteration_seconds
+            later = simulate(beside(now, each.plan, found.request.coming), facts).iteration_seconds
             earlier = simulate(at_run_lengths(before.plan, before), facts).iteration_seconds
         except UserError:
             return each, []  # no lengths that the job can have: it stays as it is forecast
@@ -414,6 +451,11 @@ class MoveAdapter:
         try:
             expected, gain = self._since(move, after)
         except UserError as error:  # then they are judged as they were measured
+            if (
+                self._devices is not None
+            ):  # with other replicas they say nothing: it waits for a number that has a forecast
+                self._decided = move
+                return AS_IT_IS
             expected, gain = move.decision.measured_seconds, move.decision.gain
             self._said.append(f"forecasts at the lengths since failed: {error}")
         now, left, cost = self._window.step_seconds, iteration.left, self.move_seconds
@@ -445,7 +487,7 @@ class MoveAdapter:
         if not goes_back:
             return AS_IT_IS
         self._bar(move.plan, iteration.span.iteration, notes[-1])
-        back = replace(move, plan=move.before.plan, is_back=True)
+        back = replace(move, plan=move.left, is_back=True)
         self._decided = back
         return Adaptation(plan=back.plan, reason=notes[-1])
 
@@ -459,8 +501,12 @@ class MoveAdapter:
         facts, before = self._facts.with_calibration(move.found.site), move.before
         left = max(1, move.decision.steps_left)
         measured_of = min(len(run.trace.iterations) for run in (before, after))
+        coming, then_plan = move.found.request.coming, before.plan
+        if coming is not None:  # by as many devices as generate now
+            then_plan = on_devices(move.left, generating_gpus(after.plan))
         first, second = (
-            at_run_lengths(before.plan, replace(run, plan=before.plan)) for run in (before, after)
+            at_run_lengths(plan, replace(run, plan=plan))
+            for plan, run in ((before.plan, before), (then_plan, after))
         )
         decided, measured = move.decision.gain, move.decision.measured_seconds
         assert decided is not None, "a move has a gain"
@@ -469,7 +515,7 @@ class MoveAdapter:
 
         def gain_at(way: Plan, seconds: float, mean_of: int) -> Gain:
             """Return what the move gains of an iteration that takes so long by the plan before, at that plan's lengths."""
-            ways = (way, in_layout_of(way, move.plan))
+            ways = (way, beside(way, move.plan, coming))
             now, then = (with_forecasts([each], facts, mean_of) for each in ways)
             return gains_of(now, then, seconds, facts)[0]
 
@@ -508,7 +554,7 @@ class MoveAdapter:
 def _known_behind(move: Move) -> tuple[Plan, ...]:
     """Return the plans that are known behind a move: that of before, and others that were looked at for it."""
     others = (each for each in move.found.known if not same_layout(each, move.plan))
-    return (move.before.plan, *others) if not move.is_back else tuple(others)
+    return (move.left, *others) if not move.is_back else tuple(others)
 
 
 def _shifted(gain: Gain, seconds: float) -> Gain:
@@ -529,13 +575,14 @@ def _wider(gain: Gain, width: float) -> Gain:
     return replace(gain, p10_seconds=gain.p50_seconds - low, p90_seconds=gain.p50_seconds + high)
 
 
-def _later_notes(best: Proposal, *, pays: bool) -> list[str]:
+def _later_notes(best: Proposal, request: Request, *, pays: bool) -> list[str]:
     """Return what is said of a plan by which iterations would be longer now.
 
     Args:
         pays: Whether it would repay a move over all iterations that are left.
     """
-    notes = [LATER.format(show_seconds(-best.gain.p50_seconds))] if pays else []
+    later = LATER if request.coming is None else LATER_REPLICAS
+    notes = [later.format(show_seconds(-best.gain.p50_seconds))] if pays else []
     if best.better_after is not None:
         notes.append(PLANNED.format(best.plan.placement, best.plan.mode, best.better_after))
     return notes

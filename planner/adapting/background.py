@@ -14,6 +14,7 @@ from rlplan.plan import Plan
 from rlplan.planner.adapting.proposing import Proposals, Request, proposals, searched_before
 from rlplan.planner.exact.deadlines import count_core_seconds
 from rlplan.profiles.facts import Facts, load_facts
+from rlplan.replicas import ReplicaDevices
 
 # A search takes what is free first, and of a core whose worker never waits a quarter (setpriority(2)). How much it takes in all is limited by its
 # share of a run; a lower priority only draws that out, while the run goes on by the worse plan: at 19 one of a second has had no answer in 173 s.
@@ -31,13 +32,19 @@ class Background:
     Args:
         profile: Measured costs on which forecasts rest; None: data sheets.
         plan: With which the run begins: it is searched for others while the run's workers start.
+        devices: Of its replicas that come and go; None: all stay.
     """
 
-    def __init__(self, profile: Path | None = None, plan: Plan | None = None) -> None:
+    def __init__(
+        self,
+        profile: Path | None = None,
+        plan: Plan | None = None,
+        devices: ReplicaDevices | None = None,
+    ) -> None:
         context = get_context("spawn")
         self._here, there = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(there, profile, plan), name="rlplan-search", daemon=True
+            target=_serve, args=(there, profile, plan, devices), name="rlplan-search", daemon=True
         )
         self._process.start()
         there.close()
@@ -92,7 +99,9 @@ class AtOnce:
         return found
 
 
-def _serve(there: Connection, profile: Path | None, plan: Plan | None) -> None:
+def _serve(
+    there: Connection, profile: Path | None, plan: Plan | None, devices: ReplicaDevices | None
+) -> None:
     """Answer requests until nobody asks any more."""
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
@@ -105,7 +114,7 @@ def _serve(there: Connection, profile: Path | None, plan: Plan | None) -> None:
     if plan is not None:
         with suppress(Exception):  # a request says what fails
             facts = load_facts(plan.job, profile)
-            before = searched_before(plan, facts)
+            before = searched_before(plan, facts, devices)
     while True:
         try:
             request = there.recv()

@@ -14,6 +14,7 @@ from rlplan.errors import PlanError, UserError
 from rlplan.files.writing import plain
 from rlplan.job import Job
 from rlplan.plan import Plan
+from rlplan.planner.adapting.coming import Coming, generating_gpus, on_devices
 from rlplan.planner.adapting.window import planned_mean
 from rlplan.planner.answers.best_plans import SEARCH_SECONDS, best_plans
 from rlplan.planner.measured.advising import OF_HOW, SITE, does_the_same
@@ -23,6 +24,7 @@ from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.facts import DATASHEET, Facts
+from rlplan.replicas import ReplicaDevices, replica_gpus
 from rlplan.results.advice import Gain, KeyChange
 from rlplan.results.forecast import Forecast, SearchResult
 from rlplan.results.measurement import MeasuredRun
@@ -71,6 +73,7 @@ class Request:
         known: Plans that a search has found and that alone are to be looked at; none: it is searched.
         search_seconds: When the search stops with the best plan so far.
         has_planned_lengths: Whether responses are as long as the job says; see `Window.has_planned_lengths`.
+        coming: Where replicas come and go, how many devices they have when; `measured` is of those that generated.
     """
 
     measured: MeasuredRun
@@ -81,6 +84,17 @@ class Request:
     known: tuple[Plan, ...] = ()
     search_seconds: float = SEARCH_SECONDS
     has_planned_lengths: bool = False
+    coming: Coming | None = None
+
+    @property
+    def running(self) -> Plan:
+        """Return the run's plan, with all replicas that it has at most."""
+        return self.measured.plan if self.coming is None else self.coming.plan
+
+    @property
+    def done(self) -> int:
+        """Return how many iterations are done."""
+        return self.measured.trace.iterations[-1].iteration + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,11 +226,7 @@ def _found(request: Request, facts: Facts, before: SearchedBefore | None) -> Pro
         plans, before_cpu_seconds = before.plans, before.cpu_seconds
         notes += (BEFORE.format(show_seconds(before_cpu_seconds)),)
     else:
-        job = _searched_job(ways[len(ways) // 2][0], request.staleness)
-        pinned = _pinned(measured.plan)
-        found = best_plans(job, facts, pinned=pinned, seconds=request.search_seconds)
-        plans = tuple(in_layout_of(measured.plan, each.plan) for each in found.plans)
-        most_share = _most_share(found, ways)
+        plans, most_share = _searched(ways, request, facts)
     search_cpu_seconds = time.process_time() - begin
     weighed = sorted(
         _weighed(ways, plans, request, step_seconds, facts),
@@ -227,7 +237,7 @@ def _found(request: Request, facts: Facts, before: SearchedBefore | None) -> Pro
     gained = (
         each
         for each in weighed
-        if each.gain_left.p50_seconds > 0 and simulate(each.plan, facts).feasible
+        if each.gain_left.p50_seconds > 0 and _fits(each.plan, request, facts)
     )
     return Proposals(
         request=request,
@@ -240,6 +250,60 @@ def _found(request: Request, facts: Facts, before: SearchedBefore | None) -> Pro
         before_cpu_seconds=before_cpu_seconds,
         notes=notes,
     )
+
+
+def _searched(
+    ways: Sequence[tuple[Plan, Forecast]], request: Request, facts: Facts
+) -> tuple[tuple[Plan, ...], float]:
+    """Return the plans that a search finds, and the share of an iteration that no plan gains more than; 1 where none is known."""
+    middle, running = ways[len(ways) // 2][0], request.running
+    if request.coming is not None:  # with another number of replicas each search has another bound
+        last = (request.done, request.iterations, request.search_seconds)
+        return _with_replicas_of(request.coming, middle, request.staleness, facts, *last), 1.0
+    job, pinned = _searched_job(middle, request.staleness), _pinned(running)
+    found = best_plans(job, facts, pinned=pinned, seconds=request.search_seconds)
+    plans = tuple(in_layout_of(running, each.plan) for each in found.plans)
+    return plans, _most_share(found, ways)
+
+
+def _with_replicas_of(
+    coming: Coming,
+    way: Plan,
+    staleness: float,
+    facts: Facts,
+    first: int,
+    last: int,
+    seconds: float,
+) -> tuple[Plan, ...]:
+    """Return plans of a run whose replicas come and go, with all that its devices hold: best with as many as most iterations have.
+
+    Where their replicas are larger than the fewest devices there will be, those best with these too.
+
+    Args:
+        way: The run's plan at some lengths.
+        first, last: Iterations between which it goes on.
+        seconds: Of each search.
+    """
+    plans, last = list[Plan](), max(last, first + 1)
+    usual, least = coming.usual_gpus(first, last), coming.devices.least(first, last)
+    for gpus in dict.fromkeys((usual, least)):
+        if any(replica_gpus(each) <= least for each in plans):
+            break
+        now = on_devices(coming.whole(way), gpus)
+        pinned = coming.pinned(generating_gpus(now))
+        found = best_plans(_searched_job(now, staleness), facts, pinned=pinned, seconds=seconds)
+        filled = (coming.devices.filled_by(each.plan) for each in found.plans)
+        plans += (in_layout_of(coming.plan, each) for each in filled)
+    return tuple(plans)
+
+
+def _fits(plan: Plan, request: Request, facts: Facts) -> bool:
+    """Tell whether a plan fits at the longest responses, with any number of replicas that it will have."""
+    if request.coming is None:
+        return simulate(plan, facts).feasible
+    last = max(request.iterations, request.done + 1)
+    counts = {gpus for _, _, gpus in request.coming.devices.spans(request.done, last)}
+    return all(simulate(on_devices(plan, gpus), facts).feasible for gpus in counts)
 
 
 def _most_share(found: SearchResult, ways: Sequence[tuple[Plan, Forecast]]) -> float:
@@ -256,21 +320,28 @@ def _most_share(found: SearchResult, ways: Sequence[tuple[Plan, Forecast]]) -> f
     return max(0.0, 1 - found.bound_seconds / middle / apart)
 
 
-def searched_before(plan: Plan, facts: Facts) -> SearchedBefore | None:
+def searched_before(
+    plan: Plan, facts: Facts, devices: ReplicaDevices | None = None
+) -> SearchedBefore | None:
     """Search before a run begins, while its workers start; None where no plan is found.
 
     Args:
         plan: With which the run begins.
+        devices: Of its replicas, where they come and go; of those with which it begins where the job has no number of iterations.
     """
     begin, staleness = time.process_time(), most_staleness(plan)
     try:
-        found = best_plans(
-            _searched_job(plan, staleness), facts, pinned=_pinned(plan), seconds=BEFORE_SECONDS
-        )
+        if devices is not None:
+            coming, last = Coming(devices=devices, plan=plan), plan.job.iterations or 1
+            plans = _with_replicas_of(coming, plan, staleness, facts, 0, last, BEFORE_SECONDS)
+        else:
+            job, pinned = _searched_job(plan, staleness), _pinned(plan)
+            found = best_plans(job, facts, pinned=pinned, seconds=BEFORE_SECONDS)
+            plans = tuple(in_layout_of(plan, each.plan) for each in found.plans)
     except UserError:
         return None
     return SearchedBefore(
-        plans=tuple(in_layout_of(plan, each.plan) for each in found.plans),
+        plans=plans,
         staleness=staleness,
         cpu_seconds=time.process_time() - begin,
     )
@@ -278,7 +349,7 @@ def searched_before(plan: Plan, facts: Facts) -> SearchedBefore | None:
 
 def _left(request: Request) -> int:
     """Return how many iterations of a run are left; 1 where none is."""
-    return max(1, request.iterations - request.measured.trace.iterations[-1].iteration - 1)
+    return max(1, request.iterations - request.done)
 
 
 def at_present_lengths(request: Request, facts: Facts) -> tuple[Plan, float]:
@@ -408,24 +479,89 @@ def _weighed(
         ways: The run's plan with its forecast, at the present lengths and at later ones.
         step_seconds: Of an iteration at the present lengths.
     """
-    running = request.measured.plan
+    running, done = request.running, request.iterations - _left(request)
+    gains_by = _Gains(ways, request, step_seconds, facts)
     for plan in plans:
         known = (running, *request.barred)
         if any(same_layout(plan, other) for other in known):
             continue
         if not may_follow(plan, running, request.staleness):
             continue
-        then = with_forecasts((in_layout_of(way, plan) for way, _ in ways), facts, _left(request))
-        gains = gains_of(ways, then, step_seconds, facts)
+        try:
+            gains, gain_left = gains_by(plan)
+        except PlanError:  # at some time there are fewer devices than one of its replicas has
+            continue
         yield Proposal(
             plan=plan,
-            seconds=then[0][1].iteration_seconds,
+            seconds=gains_by.seconds,
             gain=gains[0],
-            gain_left=mean_gain(gains),
-            better_after=better_after(
-                gains, request.iterations - _left(request), request.iterations
-            ),
+            gain_left=gain_left,
+            better_after=better_after(gains, done, request.iterations),
         )
+
+
+class _Gains:
+    """Say what other plans gain of a run's iterations: at its present replicas, and as a mean over those that are left.
+
+    Args:
+        ways: The run's plan with its forecast, at the present lengths and at later ones.
+        step_seconds: Of an iteration at the present lengths.
+
+    Attributes:
+        seconds: Of an iteration by the plan that was asked for last.
+    """
+
+    def __init__(
+        self,
+        ways: Sequence[tuple[Plan, Forecast]],
+        request: Request,
+        step_seconds: float,
+        facts: Facts,
+    ) -> None:
+        self._ways, self._request, self._facts = ways, request, facts
+        self._step_seconds, self.seconds = step_seconds, step_seconds
+        self._by_gpus = dict[int, Sequence[tuple[Plan, Forecast]]]()
+
+    def __call__(self, plan: Plan) -> tuple[list[Gain], Gain]:
+        """Return what a plan gains at the present and at later lengths, and as a mean of the iterations left.
+
+        Raises:
+            PlanError: At some time there are fewer devices than one of its replicas has.
+        """
+        request, coming = self._request, self._request.coming
+        if coming is None:
+            gains, self.seconds = self._of(plan, self._ways)
+            return gains, mean_gain(gains)
+        present = generating_gpus(request.measured.plan)
+        self._by_gpus.setdefault(present, self._ways)
+        shares = coming.shares(request.done, request.iterations)
+        found = {gpus: self._of(plan, self._with(coming, gpus))[0] for gpus, _ in shares}
+        gains, self.seconds = self._of(plan, self._ways)
+        ends = dict.fromkeys(ENDS, 0.0)
+        for gpus, weights in shares:
+            of_gpus = found[gpus]
+            times = weights if len(of_gpus) == len(weights) else (sum(weights),)
+            for name in ENDS:
+                pairs = zip(times, of_gpus, strict=True)
+                ends[name] += sum(weight * getattr(each, name) for weight, each in pairs)
+        return gains, Gain(**ends)
+
+    def _with(self, coming: Coming, gpus: int) -> Sequence[tuple[Plan, Forecast]]:
+        """Return the run's plan with its forecasts, where its replicas have so many devices."""
+        if gpus not in self._by_gpus:
+            plans = (on_devices(coming.whole(way), gpus) for way, _ in self._ways)
+            self._by_gpus[gpus] = with_forecasts(plans, self._facts, _left(self._request))
+        return self._by_gpus[gpus]
+
+    def _of(self, plan: Plan, ways: Sequence[tuple[Plan, Forecast]]) -> tuple[list[Gain], float]:
+        """Return what a plan gains beside the run's, and the seconds of an iteration by it at the first lengths."""
+        request = self._request
+        then = with_forecasts(
+            (beside(way, plan, request.coming) for way, _ in ways), self._facts, _left(request)
+        )
+        times = ways[0][1].iteration_seconds / self._ways[0][1].iteration_seconds
+        gains = gains_of(ways, then, times * self._step_seconds, self._facts)
+        return gains, then[0][1].iteration_seconds
 
 
 def better_after(gains: Sequence[Gain], done: int, iterations: int) -> int | None:
@@ -501,6 +637,17 @@ def in_layout_of(plan: Plan, other: Plan) -> Plan:
     how = {name: getattr(other.job, name) for name in OF_HOW}
     layout = {name: getattr(other, name) for name in LAYOUT}
     return replace(plan, job=replace(plan.job, **how), made_by=other.made_by, **layout)
+
+
+def beside(way: Plan, plan: Plan, coming: Coming | None) -> Plan:
+    """Return a plan at the lengths of another one of its run and, where replicas come and go, on as many devices.
+
+    Raises:
+        PlanError: These hold none of its replicas.
+    """
+    if coming is None:
+        return in_layout_of(way, plan)
+    return on_devices(in_layout_of(coming.whole(way), plan), generating_gpus(way))
 
 
 def same_layout(plan: Plan, other: Plan) -> bool:

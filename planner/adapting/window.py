@@ -114,15 +114,20 @@ class Window:
         self._warmup = warmup
         self._kept: deque[DoneIteration] = deque(maxlen=size)
         self._seen = 0
+        self._plan: Plan | None = None
         self.first_seconds: float | None = None
 
     def clear(self) -> None:
         """Begin with another plan, or with new workers."""
         self._kept.clear()
-        self._seen, self.first_seconds = 0, None
+        self._seen, self._plan, self.first_seconds = 0, None, None
 
     def note(self, done: DoneIteration) -> None:
-        """Take an iteration in."""
+        """Take an iteration in; by another plan, such as one with other replicas, those before say nothing of it."""
+        if self._plan is not None and self._plan != done.plan:
+            self._kept.clear()
+            self._seen = 0
+        self._plan = done.plan
         if self.first_seconds is None:
             self.first_seconds = done.span.seconds
         self._seen += 1

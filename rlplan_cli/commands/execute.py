@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rlplan.job import Job
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
-    from rlplan.replicas import ReplicaSchedule, ReplicaTable
+    from rlplan.replicas import ReplicaDevices, ReplicaSchedule, ReplicaTable
     from rlplan.results.forecast import Forecast
 
 EXAMPLE = (
@@ -197,8 +197,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_services(log_to or ())
     start, exported, best = (running.place_of(each) for each in (resume, export, export_best))
     _check_places(out, start, {"--export": exported, "--export-best": best}, checkpoints)
-    complete, facts = load_plan(no_script(plan), profile, site=site)
-    complete = complete if adapt is None else adapting.in_force(complete, out, start)
+    of_file, facts = load_plan(no_script(plan), profile, site=site)
+    complete = of_file if adapt is None else adapting.in_force(of_file, out, start)
     _check_job(complete.job, plan, best)
     from rlplan.executor.control.capabilities import check_runnable
     from rlplan.executor.control.run import Saving
@@ -206,7 +206,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
     tasks = check_runnable(complete, str(plan))
     where = adapting.Where(cluster is not None, simulate_nodes)
-    schedule = _schedule(replicas, complete, facts, plan, moves=adapt is not None)
+    schedule = _schedule(replicas, complete, facts, plan, of_file if adapt else None)
     located = with_weights(complete, tasks, downloads=download, file=str(plan))
     saving = Saving(
         every=checkpoint_every,
@@ -219,7 +219,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         export_best=best,
     )
     forecast = _forecast(complete, facts, plan)
-    with adapting.adapter_of(adapt, facts, profile, complete, out, where) as adapter:
+    with adapting.adapter_of(adapt, facts, profile, complete, out, where, schedule) as adapter:
         run = running.run_plan(
             located,
             out,
@@ -268,24 +268,28 @@ def _forecast(plan: Plan, facts: Facts, file: Path) -> Forecast:
 
 
 def _schedule(
-    given: str | None, plan: Plan, facts: Facts, file: Path, *, moves: bool
-) -> ReplicaSchedule | ReplicaTable | None:
+    given: str | None, plan: Plan, facts: Facts, file: Path, of_file: Plan | None
+) -> ReplicaSchedule | ReplicaDevices | ReplicaTable | None:
     """Return how many replicas there are when, or at which lengths, as an option says; None where all of them stay.
 
     Args:
-        moves: Whether it may go on with another plan.
+        of_file: The file's plan, whose replicas are counted, where the run may go on with another one; else None.
 
     Raises:
         UserError: It is no schedule, or the plan or this executor has no such replicas.
     """
     from rlplan.executor.control.capabilities import check_coming
     from rlplan.planner.adapting.replicas import replica_table
-    from rlplan.replicas import ReplicaRange, read_replicas
+    from rlplan.replicas import ReplicaRange, ReplicaSchedule, devices_of, read_replicas
 
     if given is None:
         return None
     asked = read_replicas(given)
-    check_coming(asked, plan, str(file), moves=moves)
+    check_coming(asked, plan if of_file is None else of_file, str(file), moves=of_file is not None)
+    if of_file is not None and isinstance(asked, ReplicaSchedule):
+        devices = devices_of(asked, of_file)
+        check_coming(devices, plan, str(file), moves=True)
+        return devices
     if not isinstance(asked, ReplicaRange):
         return asked
     found = replica_table(plan, facts, asked)

@@ -374,11 +374,6 @@ def test_what_has_no_replicas_that_come_and_go_is_refused(plan, schedule, words)
         check_coming(read_schedule(schedule), plan, moves=False)
 
 
-def test_moves_are_refused_beside_replicas_that_come_and_go_with_what_is_to_be_done_instead():
-    with pytest.raises(CapabilityError, match=r"replicas that come and go.*without --adapt"):
-        check_coming(read_schedule("2"), plan_of(), moves=True)
-
-
 def test_vllm_is_refused_beside_replicas_that_come_and_go_with_what_is_to_be_done_instead():
     generate = plan_of().tasks["actor.generate"]
     plan = plan_of().with_layout("actor.generate", replace(generate, engine="vllm"))

@@ -409,7 +409,7 @@ def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan
     before, after = map(written, (together(1), together(2)))
     write_yaml(tmp_path / "plan.yaml", before)
     where = "rlplan.planner.adapting.background.Background"
-    monkeypatch.setattr(where, lambda _profile, _plan: Proposing(after))
+    monkeypatch.setattr(where, lambda *_: Proposing(after))
     # Of so short a run no search is worth it.
     monkeypatch.setattr("rlplan.planner.adapting.pacing.FIRST_CPU_SECONDS", 0.0)
     # The first move costs nothing, the way back everything.
@@ -426,7 +426,7 @@ def test_execute_with_adapt_moves_writes_its_ledger_and_resumes_by_the_last_plan
     assert (outcome.decision_step, outcome.step) == (4, 8)
     assert [row["iteration"] for row in read_metrics(out)] == list(range(10))
     # The checkpoint of the move: five iterations are done.
-    monkeypatch.setattr(where, lambda _profile, _plan: Proposing(before))
+    monkeypatch.setattr(where, lambda *_: Proposing(before))
     assert run_cli([*command, "7", "--resume", str(out)]) == 0
     assert "goes on with the plan last in force" in capsys.readouterr().err
     assert same_layout(read_yaml(Plan, out / "plan.yaml"), after)

@@ -1,11 +1,22 @@
 """Schedules of replicas that come and go: what a command line says, and what is wanted when."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
-from rlplan.replicas import ReplicaRange, ReplicaSchedule, read_replicas, read_schedule
+from rlplan.replicas import (
+    ReplicaDevices,
+    ReplicaRange,
+    ReplicaSchedule,
+    devices_of,
+    read_replicas,
+    read_schedule,
+    replica_gpus,
+)
+from tests.executor.plans import make_job, make_plan
 
 
 def test_a_number_alone_stays():
@@ -109,3 +120,52 @@ def test_a_schedule_may_be_longer_than_a_name_of_a_file():
     assert len(read_replicas(words).counts) == 100
     with pytest.raises(FileError, match="is no schedule of replicas"):
         read_replicas("x" * 1000)
+
+
+def generating(tp, dp):
+    """Return a plan whose pool that generates has so many replicas of so many devices."""
+    pools = {"p0": (1, ("actor", "reference")), "generator": (tp * dp, ("actor",))}
+    plan = make_plan(make_job("grpo"), pools, transition="two-copies", tp_gen=tp)
+    layout = plan.tasks["actor.generate"]
+    return plan.with_layout("actor.generate", replace(layout, tp=tp, dp=dp))
+
+
+schedules = st.builds(
+    lambda firsts, counts: ReplicaSchedule(counts=tuple(zip([0, *firsts], counts, strict=False))),
+    st.lists(st.integers(1, 50), unique=True, max_size=5).map(sorted),
+    st.lists(st.integers(1, 4), min_size=6, max_size=6),
+)
+
+
+@given(schedules, st.integers(1, 3), st.integers(1, 3), st.integers(0, 60))
+def test_no_plan_of_a_run_has_more_devices_than_its_schedule_says(schedule, before, after, done):
+    devices = devices_of(schedule, generating(before, 4))
+    plan = devices.filled_by(generating(after, 1))
+    try:
+        found = devices.schedule_of(plan, done)
+    except FileError:
+        assert devices.least(done, 1000) < after
+        return
+    for iteration in range(done, 70):
+        taken = found.at(iteration) * replica_gpus(plan)
+        assert taken <= devices.at(iteration) < taken + after
+
+
+@given(schedules, st.integers(0, 60), st.integers(1, 60))
+def test_stretches_between_two_iterations_have_every_one_once(schedule, first, count):
+    devices = ReplicaDevices(schedule=schedule, gpus_each=2, gpus=8)
+    spans = list(devices.spans(first, first + count))
+    listed = [gpus for begin, end, gpus in spans for _ in range(begin, end)]
+    assert listed == [devices.at(each) for each in range(first, first + count)]
+
+
+def test_replicas_of_the_plan_that_a_schedule_was_written_for_are_those_that_it_says():
+    schedule, plan = read_schedule("0:1,20:3"), generating(2, 4)
+    assert devices_of(schedule, plan).schedule_of(plan) == schedule
+
+
+def test_devices_that_hold_no_replica_of_a_plan_are_refused_but_for_iterations_that_are_done():
+    devices = devices_of(read_schedule("0:1,20:3"), generating(1, 4))
+    with pytest.raises(FileError, match="leaves 1 devices from iteration 0 on"):
+        devices.schedule_of(generating(2, 2))
+    assert devices.schedule_of(generating(2, 2), 20).at(20) == 1
