@@ -117,8 +117,8 @@ class FrameworkSheet:
             update too.
         unpinned: What goes there at that rate; gradients are copied where they are named, else they are made anew.
         logits: How it makes log-probabilities and entropies, if a job leaves it open.
-        pads_counted: Whether micro-batches that are counted, and not packed up to a budget of tokens, are padded to
-            their longest sequence; counted in memory only.
+        pads_counted: Whether micro-batches that are counted, and not packed up to a budget of tokens, are as wide as the
+            longest sequence of a step's batch.
         recompute: What its trainer computes again in the backward pass, if nobody says it.
         balances_tokens: Whether sequences are shared out to data-parallel ranks by their tokens.
         token_budgets: Whether micro-batches can be packed up to a number of tokens.

@@ -586,8 +586,8 @@ class EngineSheet:
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it and exchanging overlap.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
-            longest of their micro-batch, the longest prompt and response of the global batch, or the longest
-            that there may be (`limits`).
+            longest of their micro-batch, the longest of a step's batch, the longest prompt and response of that batch
+            (`batch`), or the longest that there may be (`limits`).
         shares_prompts: Whether a prompt's tokens are computed once for all of its samples. A generation
             engine of static waves prefills each prompt of a wave once, one of mixed steps whole blocks
             of it. A training engine that packs
@@ -672,7 +672,7 @@ class EngineSheet:
     expert_python_seconds: NonNegative = 0.0
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0
-    padding: Literal["none", "micro_batch", "batch", "limits"] = "micro_batch"
+    padding: Literal["none", "micro_batch", "longest", "batch", "limits"] = "micro_batch"
     shares_prompts: bool = False
     shares_attention: bool = False
     waits_each_micro_batch: bool = False

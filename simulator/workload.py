@@ -240,8 +240,8 @@ PAIR_SEED = 2
 # Means of equal whole numbers come out a rounding error above them.
 ROUNDING = 1e-6
 
-Padding = Literal["none", "micro_batch", "batch", "limits"]
-PADDED_ALIKE = ("batch", "limits")  # all ranks pad to one width
+Padding = Literal["none", "micro_batch", "longest", "batch", "limits"]
+PADDED_ALIKE = ("longest", "batch", "limits")  # all ranks pad to one width
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,11 +431,13 @@ def micro_batch_of(statistics: LengthStatistics, sequences: int, padding: Paddin
 def padded_tokens(statistics: LengthStatistics, sequences: int, padding: Padding) -> int:
     """Return the expected width in tokens of a micro-batch.
 
-    Padded to the batch, it has room for the longest prompt and the longest response of all; to the limits, for
-    the longest that there may be.
+    Padded to the longest, it is as wide as that of a step's batch; to the batch, it has room for the longest prompt and the
+    longest response of all; to the limits, for the longest that there may be.
     """
     if padding == "limits":
         return statistics.longest_tokens
+    if padding == "longest":
+        sequences = statistics.workload.sequences
     if padding == "batch":
         work = statistics.workload
         prompt, _ = statistics.longest_of(work.prompts, "prompts")
@@ -487,6 +489,12 @@ def capturing(engine: EngineSheet, sequences: int) -> EngineSheet:
     hidden = engine.launches_hidden and sequences > 0
     steps = replace(engine.steps, captured_tokens=sequences)
     return replace(engine, steps=steps, launches_hidden=hidden)
+
+
+@lru_cache(maxsize=64)
+def padded_to_longest(engine: EngineSheet) -> EngineSheet:
+    """Return a training engine whose rows are all as wide as the longest of a step's batch."""
+    return replace(engine, padding="longest")
 
 
 @lru_cache(maxsize=64)

@@ -33,6 +33,7 @@ from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import OF_WORK, GivenValue, scalar
 from rlplan.planner.configs.reading.launched import with_files, without_file
+from rlplan.planner.configs.reading.mirrored import lay_mirrors
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
     MODEL,
@@ -323,6 +324,7 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     folder = Path(given[0]).parent
     lay_files_over(settings, folder)
     _set_values(settings, options.values, folder)
+    lay_mirrors(settings)
     _replace_models(settings, options)
     _check_fork(settings)
     _check_section(settings)

@@ -27,6 +27,7 @@ from rlplan.profiles.analytic.efficiencies import host_step
 from rlplan.profiles.analytic.ordered import distinct
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     Direction,
     Setting,
@@ -62,6 +63,7 @@ from rlplan.simulator.workload import (
     computed_batch,
     held_by,
     packed_waiting,
+    padded_to_longest,
     samples_in_budget,
     unbalanced_waiting,
     waiting_fraction,
@@ -322,7 +324,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
     zero = np.where(columns.state_ranks > 1, columns.zero, 0)
     placed = table.with_columns(columns.changed(pp=stages, zero=zero))
     names: tuple[str, ...] = (*SHARD_COLUMNS, "pp", "micro_batch", "recompute")
-    if placed.any.options.fills_budgets:
+    if placed.any.options.fills_budgets or placed.any.framework.pads_counted:
         names += ("token_budget",)
     if placed.any.options.adapters_apart or placed.any.engine.unit_gather_seconds:
         names += ("zero",)
@@ -335,12 +337,18 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
 
 def batch_of(placed: PlacedTask) -> Batch:
     """Return the average micro-batch of a layout, in tokens as they are computed."""
-    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    batch = computed_batch(_of_rows(placed), placed.statistics, placed.layout.micro_batch)
     budget = placed.layout.token_budget
     if budget is None or not placed.options.fills_budgets:
         return batch
     tokens = max(batch.tokens, budget)  # what is filled up attends to nothing
     return replace(batch, tokens=tokens, head_tokens=tokens)
+
+
+def _of_rows(placed: PlacedTask) -> EngineSheet:
+    """Return a task's engine as it computes rows: some frameworks pad what they count, and do not pack."""
+    counts = placed.framework.pads_counted and placed.layout.token_budget is None
+    return padded_to_longest(placed.engine) if counts else placed.engine
 
 
 def _packed_passes(placed: PlacedTask) -> Floats:
@@ -561,7 +569,7 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
     wait in each of them. Where only a batch is balanced, ranks wait for the one whose part of an update is longest. Ranks
     that pad to the same width have the same work, whatever its sequences are.
     """
-    layout, engine, statistics = placed.layout, placed.engine, placed.statistics
+    layout, engine, statistics = placed.layout, _of_rows(placed), placed.statistics
     if engine.padding in PADDED_ALIKE:
         return (0.0,)
     ranks = layout.dp if engine.waits_each_micro_batch else placed.expert_batches

@@ -266,7 +266,7 @@ def test_a_budget_of_tokens_is_a_micro_batch_of_as_many_sequences_as_it_holds():
     assert packed_sequences(4096, WORK) == 4096 // mean
     assert packed_sequences(100, WORK) == 1
     packed, counted = (
-        forecast("nemo-rl", **batch) for batch in ({"token_budget": 8192}, {"micro_batch": 8})
+        forecast("verl-megatron", **batch) for batch in ({"token_budget": 8192}, {"micro_batch": 8})
     )
     assert packed.iteration_seconds == counted.iteration_seconds
     # Eight sequences may all be the longest one; a budget is never exceeded by more than one.
@@ -339,6 +339,27 @@ def test_ranks_wait_in_each_update_where_only_a_batch_is_balanced():
     oldest = dict(update("verl-fsdp-0.5", once))  # whose ranks get rows of their own alone
     assert 0 < oldest.pop(CALL) < handed / 4
     assert oldest == older
+
+
+def test_rows_that_nemo_rl_does_not_pack_are_as_wide_as_the_longest_of_a_step():
+    """NeMo-RL, algorithms/grpo.py: batched_message_log_to_flat_message pads all samples of a step alike."""
+    counted = plan_of("nemo-rl", micro_batch=1)
+    statistics = statistics_of(counted.job.workload)
+    (update,) = (
+        each
+        for each in simulate(counted, load_facts(counted.job)).costs
+        if each.name == "actor.update"
+    )
+    packed = plan_of("nemo-rl", token_budget=round(statistics.mean_tokens))
+    (other,) = (
+        each
+        for each in simulate(packed, load_facts(packed.job)).costs
+        if each.name == "actor.update"
+    )
+    width = statistics.longest_of(statistics.workload.sequences)[0] / statistics.mean_tokens
+    assert width > 2
+    assert update.parts["forward"] / other.parts["forward"] == pytest.approx(width, rel=0.1)
+    assert "uneven lengths" not in update.parts
 
 
 def test_packs_of_a_pipeline_are_padded_to_the_fullest_of_a_ranks_batch(monkeypatch):

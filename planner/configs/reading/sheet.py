@@ -262,6 +262,8 @@ class ConfigSheet:
         version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
         version_marks: Files of a checkout, and a text in each that only checkouts of that version or behind it have, whatever
             number they say, by version.
+        mirrors: Keys of a program beside the framework's own, by each the framework's key that it is given when it starts.
+        mirrored_switches: Those of them that also turn a key of the framework's on where they are above 0.
         package: Name under which its own setup.py or pyproject.toml gives its version beside it; empty where that is none.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         engine_switches: Engine sheets in the place of others where a script sets an environment variable so, by `NAME=value`.
@@ -334,6 +336,8 @@ class ConfigSheet:
     valued_switches: bool = False
     parts: FrozenDict[str, tuple[str, ...]] = FrozenDict()
     unsure_versions: tuple[str, ...] = ()
+    mirrors: FrozenDict[str, str] = FrozenDict()
+    mirrored_switches: FrozenDict[str, str] = FrozenDict()
     refuses_unknown: bool = False
     file_key: str = ""
     starts: tuple[str, ...]

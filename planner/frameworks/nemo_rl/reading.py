@@ -70,6 +70,7 @@ GIB: Final = 1024**3
 MEGATRON_NOTE: Final = "generation by Megatron's own engine is forecast as vLLM's"
 VALUE_NOTE: Final = "the value model's trainer is forecast as the policy's, with its own sizes"
 REFERENCE_NOTE: Final = "samples are dropped and drawn again, and the pass of a reference whose penalty is 0 is not counted"
+PADDED_NOTE: Final = "rows are as wide as the longest of a step's samples: neither policy.sequence_packing nor policy.dynamic_batching is on"
 
 
 def run_of(settings: Settings) -> Run:
@@ -288,6 +289,9 @@ def _notes(settings: Settings, backend: str) -> Iterator[str]:
         yield VALUE_NOTE
     if _resamples(settings):
         yield REFERENCE_NOTE
+    own = settings.of(_trainer(settings), "actor")
+    if not own.on("packs") and not own.on("dynamic"):
+        yield PADDED_NOTE
     if settings.value("critic_prompts") is None and not distils(settings):
         yield from algorithm_notes(settings, _algorithm(settings))
 

@@ -274,7 +274,14 @@ def is_fully_async(settings: Settings) -> bool:
     """Return whether training is fully asynchronous: by what starts it, or by its keys whatever does."""
     if FULLY_ASYNC in settings.start:
         return True
+    if settings.value("rllm_apart") is not None:
+        return is_rllm_apart(settings)
     return any(settings.has(ASYNC_KEYS)) and settings.whole("rollout_nodes") > 0
+
+
+def is_rllm_apart(settings: Settings) -> bool:
+    """Tell whether rLLM generates on GPUs of its own: its configuration has verl's keys of that beside engines that share (verl_launcher.py)."""
+    return settings.value("rllm_apart") is True
 
 
 def _mode(settings: Settings) -> Mode:
@@ -295,11 +302,15 @@ def _async(settings: Settings, mode: Mode) -> dict[str, Any]:
     if not FLOWS[mode].is_endless:
         return {}
     if is_fully_async(settings):
-        every = settings.whole("trigger")
+        rllm = is_rllm_apart(settings)
+        trigger = "rllm_trigger" if rllm else "trigger"
+        every = settings.whole(trigger)
         if every < 1:
-            raise settings.refused("trigger", "never syncs weights", "at least 1")
-        staleness = settings.number("staleness") * every + every - 1
-        kept: InFlight = "recompute" if settings.on("partial_rollout") else "drain"
+            raise settings.refused(trigger, "never syncs weights", "at least 1")
+        old = settings.number("rllm_staleness" if rllm else "staleness")
+        staleness = old * every + every - 1
+        partial = settings.on("rllm_partial" if rllm else "partial_rollout")
+        kept: InFlight = "recompute" if partial else "drain"
         return {"staleness": max(staleness, 0.5), "sync_every": every, "in_flight": kept}
     every = settings.whole("sync_step")
     return {"staleness": float(max(settings.whole("off_policy_steps"), every)), "sync_every": every}

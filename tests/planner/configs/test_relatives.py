@@ -3,7 +3,7 @@
 import pytest
 
 from rlplan.errors import FileError
-from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.importing import ImportOptions, imported
 from tests.planner.configs.test_importing import OPENRLHF, OPTIONS, VERL
 
 OLDER = (
@@ -65,3 +65,31 @@ def test_keys_of_asynchronous_training_tell_it_whatever_starts_it():
 def test_what_is_not_verls_training_is_refused_by_name(start, why):
     with pytest.raises(FileError, match=why):
         imported("verl", ["-m", start, *VERL[2:]], OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("more", "mode", "gpus", "work"),
+    [
+        ("", "sync", [8], (16, 4)),
+        ("rllm.rollout.n=2 rllm.data.train_batch_size=32", "sync", [8], (32, 2)),
+        ("rllm.async_training.enable=true", "async", [8, 4], (24, 4)),
+    ],
+)
+def test_rllm_gives_verl_its_own_keys(tmp_path, more, mode, gpus, work):
+    """Its configuration has verl's keys of engines apart too, where they share (rllm/trainer/verl/utils.py, verl_launcher.py)."""
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "python -u train.py rllm.algorithm.adv_estimator=grpo rllm.data.train_batch_size=16 \\\n"
+        " rllm.algorithm.kl_beta=0.01 rollout.nnodes=1 rollout.n_gpus_per_node=4 \\\n"
+        " async_training.partial_rollout=False rllm.async_training.enable=false \\\n"
+        " rllm.async_training.mini_batch_size=24 rllm.rollout.n=4 actor_rollout_ref.rollout.n=8 \\\n"
+        " actor_rollout_ref.model.path=Qwen/Qwen3-4B actor_rollout_ref.actor.ppo_mini_batch_size=16 \\\n"
+        " actor_rollout_ref.rollout.name=vllm actor_rollout_ref.actor.use_dynamic_bsz=True \\\n"
+        f" trainer.n_gpus_per_node=8 {more}\n"
+    )
+    options = ImportOptions(gpu="h100", mean_response=300, environment={})
+    found = imported("verl", [str(script)], options)
+    plan = found.draft
+    assert (plan.mode, [pool.gpus for pool in plan.pools]) == (mode, gpus)
+    assert (found.job.workload.prompts, found.job.workload.samples_per_prompt) == work
+    assert "reference" in found.job.models
