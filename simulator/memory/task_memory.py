@@ -32,6 +32,11 @@ from rlplan.simulator.costs.towers import (
     tower_of,
     tower_shard,
 )
+from rlplan.simulator.generation.caching import (
+    held_sequences,
+    kept_block_bytes,
+    sequence_blocks,
+)
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
 from rlplan.simulator.generation.speculation import draft_weight_bytes
@@ -721,13 +726,11 @@ def least_kv_bytes(placed: PlacedTask) -> int:
 
 
 def useful_kv_bytes(placed: PlacedTask) -> int:
-    """Return the KV-cache bytes beyond which all running sequences fit at their longest."""
-    return _kv_bytes_of(placed.running, placed)
+    """Return the KV-cache bytes beyond which all sequences that are in it at a time fit at their longest."""
+    return _kv_bytes_of(held_sequences(placed), placed)
 
 
 def _kv_bytes_of(sequences: int, placed: PlacedTask) -> int:
     if placed.engine.batching == "none":
         return 0  # it keeps no cache: every step computes the whole sequences again
-    block_tokens = placed.engine.kv_block_tokens
-    blocks = -(-placed.statistics.longest_tokens // block_tokens) + placed.state_blocks
-    return sequences * blocks * placed.block_bytes
+    return sequences * sequence_blocks(placed) * kept_block_bytes(placed)
