@@ -28,7 +28,8 @@ from rlplan.planner.answers.differences import generates_apart, layout_changes, 
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
 from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
 from rlplan.planner.configs.run import unusual
-from rlplan.planner.configs.searching import FactsOf, best_plans_for, framework_of, moved
+from rlplan.planner.configs.searching import FactsOf, best_plans_for
+from rlplan.planner.configs.ways import framework_of, moved
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.partitions import placed_roles

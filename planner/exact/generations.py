@@ -33,6 +33,7 @@ from rlplan.rules.flow import transitions
 from rlplan.simulator.answers import job_of_any_lengths
 from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
 from rlplan.simulator.costs.taskcost import call_of, times_of
+from rlplan.simulator.generation.caching import kept_block_bytes
 from rlplan.simulator.generation.generating import begun, steps_of
 from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.shares import longest_shares, waits
@@ -91,7 +92,7 @@ class Replicas:
         weight_bytes: A whole copy of a GPU's weights.
         least_bytes: With less cache, not one sequence runs.
         useful_bytes: More cache is of no use.
-        block_bytes: One block of the cache on one GPU.
+        block_bytes: One block of the cache on one GPU, with what a draft keeps of its tokens.
         state_blocks: Blocks that a sequence takes beside those of its tokens.
         bounds: Seconds that are known not to be beaten, by the cache's blocks.
         moves: Transitions that no other beats, by where weights train and the residents beside them.
@@ -534,7 +535,7 @@ class GenerationTable:
             weight_bytes=generation_weight_bytes(placed),
             least_bytes=least_kv_bytes(placed),
             useful_bytes=useful,
-            block_bytes=placed.block_bytes,
+            block_bytes=kept_block_bytes(placed),
             state_blocks=placed.state_blocks,
         )
 

@@ -343,8 +343,9 @@ class LayoutSpace:
         return name
 
     def asked(self, tasks: Sequence[Task]) -> PinnedCut:
-        """Return what is pinned of the cut of tasks that share one: the first that says a size."""
-        drafts = [self.drafts[task.name] for task in tasks if task.name in self.drafts]
+        """Return what is pinned of the cut of tasks that share one: the first that says a size, the one that trains before others."""
+        ordered = sorted(tasks, key=lambda task: not task.trains)
+        drafts = [self.drafts[task.name] for task in ordered if task.name in self.drafts]
         sizes = TaskDraft()
         for draft in reversed(drafts):
             said = ((name, getattr(draft, name)) for name in TaskDraft.__dataclass_fields__)
@@ -675,7 +676,10 @@ def _arranged_rows(columns: LayoutColumns, task: Task, arranged: Arranged, job: 
     packed = columns.token_budget > 0
     is_fixed = task.role in arranged.arrangement.layouts
     alike: Flags = np.ones_like(packed)
-    if arranged.packs is not None and not is_fixed:
+    if is_fixed:
+        fixed = arranged.arrangement.layouts[task.role]
+        alike = ~packed | (fixed.micro_batch is None)
+    elif arranged.packs is not None:
         alike = packed == arranged.packs
     if task.kind != "train":
         return alike

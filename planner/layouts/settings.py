@@ -456,12 +456,14 @@ def _micro_batches(
         return (
             MicroBatch(packed_sequences(draft.token_budget, work, samples), draft.token_budget),
         )
-    if draft.micro_batch is not None:
-        return (MicroBatch(draft.micro_batch),)
+    pinned = draft.micro_batch
+    counted = micro_batches(local) if pinned is None else (MicroBatch(pinned),)
     if not packs(engine, job):
-        return micro_batches(local)
+        return counted
     longest = load_framework(job.framework).whole_budgets
-    return micro_batches(local) + token_budgets(local, work, samples, of_the_longest=longest)
+    budgets = token_budgets(local, work, samples, of_the_longest=longest)
+    # A budget has a number of sequences too, as plans have it: one that is pinned leaves those of as many.
+    return counted + tuple(each for each in budgets if pinned in {None, each.sequences})
 
 
 def packs(engine: EngineSheet, job: Job) -> bool:

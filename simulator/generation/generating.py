@@ -16,6 +16,11 @@ from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.taskcost import ENVIRONMENT, TaskCost
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.attention import cached_value_bytes
+from rlplan.simulator.generation.caching import (
+    cached_blocks,
+    held_sequences,
+    kept_block_bytes,
+)
 from rlplan.simulator.generation.episodes import (
     EpisodeShare,
     generate_episodes,
@@ -42,7 +47,6 @@ from rlplan.simulator.generation.replica import (
     Replica,
     ReplicaLimits,
     WaveCosts,
-    blocks_held,
     blocks_of,
     with_states_apart,
 )
@@ -54,11 +58,7 @@ from rlplan.simulator.generation.shares import (
     longest_shares,
     waits,
 )
-from rlplan.simulator.generation.speculation import (
-    SpeculativeSteps,
-    cache_share,
-    speculative_steps,
-)
+from rlplan.simulator.generation.speculation import SpeculativeSteps, speculative_steps
 from rlplan.simulator.model import NARROW_BYTES
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import Floats, longest_seconds_luck
@@ -418,7 +418,7 @@ def host_cache_bytes(placed: PlacedTask, kv_bytes: float | None) -> float:
     if said is None:
         return 0.0
     if said.cache_ratio is not None:
-        own = _kv_blocks(placed, None) * placed.block_bytes if kv_bytes is None else kv_bytes
+        own = _kv_blocks(placed, None) * kept_block_bytes(placed) if kv_bytes is None else kv_bytes
         return said.cache_ratio * own
     return (said.replica_bytes or 0.0) / (placed.layout.tp * placed.layout.pp)
 
@@ -457,19 +457,11 @@ def limits_of(
 
 
 def _kv_blocks(placed: PlacedTask, kv_bytes: float | None) -> int:
-    """Return the blocks of a replica's KV cache, at most those that its sequences can fill.
-
-    Where prefixes are kept, episodes fill some while they wait for their environments too.
-    """
-    longest = blocks_of(placed.statistics.longest_tokens, placed.engine.kv_block_tokens)
-    waits = placed.workload.environments and placed.engine.shares_prompts
-    held = max(placed.running, placed.local) if waits else placed.running
-    useful = blocks_held(placed.engine, placed.model, held, longest, placed.state_blocks)
+    """Return the blocks of a replica's KV cache, at most those that its sequences can fill."""
+    useful = cached_blocks(placed, held_sequences(placed))
     if kv_bytes is None:
         return useful
-    if placed.job.speculation is not None:
-        kv_bytes *= cache_share(placed)
-    return min(useful, int(kv_bytes // placed.block_bytes))
+    return min(useful, int(kv_bytes // kept_block_bytes(placed)))
 
 
 class PassClock:

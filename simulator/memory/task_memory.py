@@ -32,9 +32,13 @@ from rlplan.simulator.costs.towers import (
     tower_of,
     tower_shard,
 )
+from rlplan.simulator.generation.caching import (
+    cached_blocks,
+    held_sequences,
+    kept_block_bytes,
+)
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
-from rlplan.simulator.generation.replica import blocks_held
 from rlplan.simulator.generation.speculation import draft_weight_bytes
 from rlplan.simulator.memory.terms import (
     EMPTY,
@@ -722,14 +726,11 @@ def least_kv_bytes(placed: PlacedTask) -> int:
 
 
 def useful_kv_bytes(placed: PlacedTask) -> int:
-    """Return the KV-cache bytes beyond which all running sequences fit at their longest."""
-    return _kv_bytes_of(placed.running, placed)
+    """Return the KV-cache bytes beyond which all sequences that are in it at a time fit at their longest."""
+    return _kv_bytes_of(held_sequences(placed), placed)
 
 
 def _kv_bytes_of(sequences: int, placed: PlacedTask) -> int:
     if placed.engine.batching == "none":
         return 0  # it keeps no cache: every step computes the whole sequences again
-    block_tokens = placed.engine.kv_block_tokens
-    tokens = -(-placed.statistics.longest_tokens // block_tokens)
-    blocks = blocks_held(placed.engine, placed.model, sequences, tokens, placed.state_blocks)
-    return blocks * placed.block_bytes
+    return cached_blocks(placed, sequences) * kept_block_bytes(placed)

@@ -1,0 +1,76 @@
+"""What is pinned of a plan that a framework runs leaves that plan, whichever of the framework's trainers has it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
+from rlplan.plan import TaskDraft
+from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
+from rlplan.planner.search import search
+from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.facts import load_facts
+from rlplan.workload import Lognormal, Workload
+from tests.cases import first
+
+LENGTHS = Lognormal(mean=400, std=300, max=2048)
+JOB = resolve_job(
+    Job(
+        algorithm="grpo",
+        models=FrozenDict(actor="qwen2.5-0.5b"),
+        workload=Workload(
+            prompts=64, samples_per_prompt=8, prompt_tokens=100, response_tokens=LENGTHS
+        ),
+        cluster=(NodeGroup(gpu="h100-80gb-sxm", gpus_per_node=2),),
+        hyperparameters=Hyperparameters(kl_coefficient=0, kl_in="none"),
+        rewards=Rewards(function="exact_match"),
+    ),
+    Path(),
+)
+FIELDS = ("tp", "pp", "dp", "cp", "micro_batch", "recompute")
+
+
+@pytest.mark.parametrize("target", first(2, ["skyrl", "verl"]))
+def test_the_sizes_of_the_best_plan_leave_it_the_best(target):
+    """A micro-batch that is pinned leaves budgets of as many sequences, in which they are packed."""
+    free = plans_of(JOB, load_facts, target=target).plans[0]
+    own = {
+        name: TaskDraft(**{field: getattr(layout, field) for field in FIELDS})
+        for name, layout in free.plan.tasks.items()
+        if name == "actor.update"
+    }
+    assert free.plan.tasks["actor.update"].token_budget is not None
+    kept = plans_of(JOB, load_facts, target=target, pinned=Pinned(tasks=FrozenDict(own)))
+    assert kept.plans[0].forecast == free.forecast
+
+
+def pinned_update(**sizes):
+    return Pinned(tasks=FrozenDict({"actor.update": TaskDraft(**sizes)}))
+
+
+def test_a_size_that_one_trainer_lacks_is_left_to_another():
+    """FSDP of verl has no tensor parallelism, Megatron has."""
+    found = plans_of(JOB, load_facts, target="verl", pinned=pinned_update(tp=2))
+    assert found.plans[0].plan.job.framework == "verl-megatron"
+    assert found.plans[0].plan.tasks["actor.update"].tp == 2
+
+
+def test_a_size_that_no_trainer_has_is_refused_by_its_field():
+    with pytest.raises(FileError, match=r"tasks\.actor\.update\.tp.*found 2; allowed: 1"):
+        plans_of(JOB, load_facts, target="easyr1", pinned=pinned_update(tp=2))
+
+
+def test_a_role_that_trains_on_one_rank_keeps_the_stage_that_is_pinned_of_its_update():
+    """What passes without an update has stage 0, as plans are written out; its update has stage 1."""
+    pins = {"actor.compute_log_prob": TaskDraft(zero=0), "actor.update": TaskDraft(zero=1)}
+    job = replace(JOB, cluster=(replace(JOB.cluster[0], gpus_per_node=1),), old_log_prob="trainer")
+    pinned = Pinned(tasks=FrozenDict(pins))
+    found, free = (
+        search(job, load_facts(job), pinned=each).plans[0] for each in (pinned, NOTHING_PINNED)
+    )
+    assert found.plan.tasks["actor.update"].zero == 1
+    assert found.forecast.iteration_seconds == free.forecast.iteration_seconds
