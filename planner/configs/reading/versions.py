@@ -223,7 +223,7 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
     for version in later:
         then = replace(sheet, version=version)
         if any(
-            _is_absent(then, each.older or key, each.value) for key, each in settings.flat.items()
+            _is_gone(then, each.older or key, each.value) for key, each in settings.flat.items()
         ):
             continue
         for folder in _folders(script):
@@ -334,21 +334,33 @@ def name_in(sheet: ConfigSheet, key: str, value: object) -> str | None:
     return next(found, None) or next(older, None)
 
 
+def _is_gone(sheet: ConfigSheet, key: str, value: object) -> bool:
+    """Tell whether all ranges of versions that speak of a key end before the sheet's own: it has the key no more."""
+    order = sheet.versions.index
+    ends = [each.until for each in _ranges_of(sheet, key, value)]
+    return bool(ends) and all(end is not None and order(end) < order(sheet.version) for end in ends)
+
+
 def _is_absent(sheet: ConfigSheet, key: str, value: object) -> bool:
     """Tell whether ranges of versions speak of a key, and none of them holds for the sheet's own."""
     place = sheet.versions.index(sheet.version) if sheet.version in sheet.versions else None
-    ranges = [
+    ranges = _ranges_of(sheet, key, value)
+    return (
+        place is not None
+        and bool(ranges)
+        and not any(_holds(each, place, sheet) for each in ranges)
+    )
+
+
+def _ranges_of(sheet: ConfigSheet, key: str, value: object) -> list[VersionRange]:
+    """Return the ranges of versions that have a key, for a value."""
+    return [
         each
         for each in sheet.ranges
         if not (each.usual or each.lacks) and (not each.values or value in each.values)
         for pattern in each.keys
         if any(fnmatchcase(key, name) for name in spelled(pattern, sheet.roles))
     ]
-    return (
-        place is not None
-        and bool(ranges)
-        and not any(_holds(each, place, sheet) for each in ranges)
-    )
 
 
 def _holds(versions: VersionRange, place: int, sheet: ConfigSheet) -> bool:

@@ -455,6 +455,8 @@ def _generation(settings: Settings, gpus: int) -> TaskPlan:
     ep = 1
     if settings.on("spreads_experts"):
         copies = settings.whole("rollout_dp") if settings.is_given("rollout_dp") else dp
+        if settings.word("inference_kind") == DISAGGREGATED:  # those that write are apart
+            copies = settings.whole("decode_nodes") * settings.whole("gpus_per_node") // tp
         ep = tp * (copies if copies and dp % copies == 0 else dp)
     layout = TaskPlan(
         pool=ROLLOUT_POOL,

@@ -453,3 +453,58 @@ def test_filters_of_a_configuration_take_the_place_of_the_one_for_samples_withou
     found = imported("prime-rl", [path], replace(OPTIONS, version="0.7"))
     said = "leaves those of groups of equal rewards out"
     assert any(said in each for each in found.run.guesses) is leaves_out
+
+
+@pytest.mark.parametrize(
+    ("number", "file", "text", "version", "age", "recompute"),
+    [
+        # Tag 0.5.0 says 0.4.0, and code of the weeks after 0.6.0 says that number with the defaults of 0.7.
+        (
+            "0.4.0",
+            "src/prime_rl/configs/trainer.py",
+            "    fused_lm_head_token_chunk_size: Annotated[\n",
+            "0.5",
+            1.0,
+            "none",
+        ),
+        (
+            "0.6.0",
+            "packages/prime-rl-configs/src/prime_rl/configs/trainer.py",
+            "    optim_cpu_offload: bool = True\n",
+            "0.7",
+            8.0,
+            "full-offload",
+        ),
+        ("0.6.0", "README.md", "", "0.6", 8.0, "none"),
+    ],
+)
+def test_a_file_of_a_checkout_is_of_the_version_whose_code_that_has(
+    tmp_path, number, file, text, version, age, recompute
+):
+    (tmp_path / ".git").mkdir()
+    written(tmp_path, "pyproject.toml", f'[project]\nname = "prime-rl"\nversion = "{number}"\n')
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text)
+    own = written(
+        tmp_path,
+        "rl.toml",
+        'seq_len = 4096\n[model]\nname = "Qwen/Qwen3-4B-Instruct-2507"\n[orchestrator]\nbatch_size = 512\n'
+        'rollouts_per_example = 16\noversampling_factor = 2.0\n[[orchestrator.train.env]]\nid = "math-env"\n',
+    )
+    found = imported("prime-rl", [own], OPTIONS)
+    assert found.settings.sheet.version == version
+    assert found.draft.staleness == age
+    assert found.draft.tasks["actor.update"].recompute == recompute
+    assert "orchestrator.oversampling_factor" in found.keys.not_modelled
+
+
+def test_experts_of_engines_that_write_apart_are_spread_over_one_of_them(tmp_path):
+    own = written(
+        tmp_path,
+        "rl.toml",
+        'seq_len = 4096\n[model]\nname = "Qwen/Qwen3-30B-A3B"\n[deployment]\ntype = "multi_node"\nnum_train_nodes = 2\n'
+        "num_infer_nodes = 4\nnum_infer_replicas = 2\n[inference]\nenable_expert_parallel = true\n[inference.deployment]\n"
+        'type = "disaggregated"\nnum_prefill_nodes = 2\nnum_decode_nodes = 2\n[orchestrator]\nbatch_size = 512\ngroup_size = 16\n',
+    )
+    layout = imported("prime-rl", [own], OPTIONS).draft.tasks["actor.generate"]
+    assert (layout.tp, layout.dp, layout.ep) == (1, 64, 16)
