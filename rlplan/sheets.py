@@ -586,8 +586,10 @@ class EngineSheet:
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it and exchanging overlap.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
-            longest of their micro-batch, the longest prompt and response of the global batch, or the longest
-            that there may be (`limits`).
+            longest of their micro-batch, the longest of what a data-parallel rank has of an update or of a whole pass (`rank`),
+            the longest prompt and response of the global batch, or the longest that there may be (`limits`).
+        attention_plan_seconds: Host time to plan attention, in each direction, for rows of a length that its process has not had
+            (cuDNN builds a graph for each); 0 where kernels take any length.
         shares_prompts: Whether a prompt's tokens are computed once for all of its samples. A generation
             engine of static waves prefills each prompt of a wave once, one of mixed steps whole blocks
             of it. A training engine that packs
@@ -670,7 +672,8 @@ class EngineSheet:
     expert_python_seconds: NonNegative = 0.0
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0
-    padding: Literal["none", "micro_batch", "batch", "limits"] = "micro_batch"
+    padding: Literal["none", "micro_batch", "rank", "batch", "limits"] = "micro_batch"
+    attention_plan_seconds: NonNegative = 0.0
     shares_prompts: bool = False
     shares_attention: bool = False
     waits_each_micro_batch: bool = False

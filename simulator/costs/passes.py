@@ -46,6 +46,7 @@ from rlplan.simulator.costs.taskcost import (
     layers_from_host,
     moments_from_host,
     moments_to_host,
+    planned_seconds,
     states_from_host,
     states_to_host,
     stepped_parameters,
@@ -324,6 +325,8 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
         names += ("token_budget",)
     if placed.any.options.adapters_apart or placed.any.engine.unit_gather_seconds:
         names += ("zero",)
+    if placed.any.engine.padding == "rank":
+        names += ("dp",)
     packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
         NUMBERS, -1, *PASS_SHAPE, len(table)
     )
@@ -333,7 +336,8 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
 
 def batch_of(placed: PlacedTask) -> Batch:
     """Return the average micro-batch of a layout, in tokens as they are computed."""
-    batch = computed_batch(placed.engine, placed.statistics, placed.layout.micro_batch)
+    size = placed.layout.micro_batch
+    batch = computed_batch(placed.engine, placed.statistics, size, placed.local)
     budget = placed.layout.token_budget
     if budget is None or not placed.options.fills_budgets:
         return batch
@@ -570,6 +574,9 @@ def _waiting(placed: PlacedTask) -> tuple[float]:
             each = 0.0
     else:
         sequences = min(layout.micro_batch, placed.local)
+        if engine.padding == "rank":
+            # Balancing tokens leaves the longest of each rank as it is.
+            sequences, ranks = placed.local, layout.dp
         each = waiting_fraction(engine, statistics, sequences, layout.micro_batch, ranks)
     if placed.trains and placed.workload.updates > 1 and not placed.framework.balances_updates:
         each = max(each, unbalanced_waiting(statistics, placed.local, layout.dp))
@@ -745,7 +752,9 @@ def update_parts(table: PlacedTasks) -> Parts:
 
 
 def _host_work(table: PlacedTasks, batches: MicroBatches) -> Estimates:
-    return constant(table.any.engine.step_seconds * batches.total_count, Source.DATASHEET)
+    engine, count = table.any.engine, batches.total_count
+    planned = planned_seconds(engine, count, directions=2 if table.any.trains else 1)
+    return constant(engine.step_seconds * count + planned, Source.DATASHEET)
 
 
 def _hideable(table: PlacedTasks, batches: MicroBatches) -> Estimates:
