@@ -418,13 +418,11 @@ def micro_batch_of(
     Args:
         local: Sequences that a rank passes over with it, among which the longest is where it pads to that.
     """
-    if padding == "rank":
-        return micro_batch_of(statistics, sequences, "micro_batch", local)
     if padding == "none":
         tokens = round(sequences * statistics.mean_tokens)
         each = round(statistics.rms_tokens)
     else:
-        among = max(sequences, local)
+        among = max(sequences, local) if padding == "rank" else sequences
         each = padded_tokens(statistics, among, padding)
         tokens = sequences * each
         if statistics.kinds and padding != "limits":

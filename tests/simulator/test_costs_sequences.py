@@ -42,7 +42,7 @@ def test_a_micro_batch_is_padded_to_its_longest():
 def test_all_rows_of_a_rank_are_as_wide_as_the_longest_that_it_has():
     drawn = statistics(100, Uniform(low=1, high=1000))
     alone, among = (micro_batch_of(drawn, 1, "rank", local) for local in (1, 64))
-    assert alone == micro_batch_of(drawn, 1, "micro_batch")
+    assert alone == micro_batch_of(drawn, 1, "micro_batch", 64)  # which is as wide as its own
     assert among.tokens == padded_tokens(drawn, 64, "micro_batch") > 1.7 * alone.tokens
     # Ranks wait for the one with the longest sequence, the less the more each has, and never beyond the limit.
     few, many = (straggler_fraction(drawn, local, 1, 8, "rank") for local in (8, 64))

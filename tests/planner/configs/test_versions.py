@@ -373,7 +373,7 @@ def test_rows_of_a_micro_batch_alone_are_as_short_as_they_are_where_a_key_says_s
     padded = f"{MODEL}.use_remove_padding=False"
     usual, told = (verl(*MEGATRON, padded, *more) for more in ((), (f"{key}=False",)))
     assert told.draft.tasks["actor.update"].engine == f"{FLASH}-padded"
-    assert update_seconds(told) < 0.98 * update_seconds(usual)
+    assert update_seconds(told) < 0.9 * update_seconds(usual)
 
 
 @pytest.mark.parametrize(
