@@ -573,9 +573,9 @@ class EngineSheet:
         sequence_parallel: Whether TP regions shard norms and residuals over the sequence.
         step_seconds: Host time of one decode step or one micro-batch, beside the model's own work.
         launches_hidden: Whether kernel launches hide behind the device (CUDA graphs, or large kernels).
-        layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where
-            launches are not hidden, or not captured in a graph; other directions in proportion to their
-            kernels. 0 counts kernels by the device's `launch_seconds`, and so does a CPU, which launches nothing ahead.
+        layer_launch_seconds: Host time to launch one layer of a forward pass, kernel by kernel, where launches are not hidden,
+            or not captured in a graph; other directions in proportion to their kernels. 0 counts kernels by the device's
+            `launch_seconds`, and so does a CPU, which launches nothing ahead.
         expert_layer_launch_seconds: The same for a layer of experts; 0 is that of any other.
         context_launch_seconds: Host time to launch a layer's attention in a forward pass for each part that context-parallel
             ranks hand round, beside the rest of the layer; where `layer_launch_seconds` is told, and heads are not shared.
@@ -586,17 +586,18 @@ class EngineSheet:
         launches_hide: Whether the host launches on while ranks exchange, so that waiting for it and exchanging overlap.
         overlap_fraction: Share of gradient communication hidden behind the backward pass.
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
-            longest of their micro-batch, the longest of a step's batch, the longest prompt and response of that batch
-            (`batch`), or the longest that there may be (`limits`).
-        shares_prompts: Whether a prompt's tokens are computed once for all of its samples. A generation
-            engine of static waves prefills each prompt of a wave once, one of mixed steps whole blocks
-            of it. A training engine that packs
-            sequences holds all but the last token of a prompt once in a micro-batch: linear layers,
-            norms and head compute them once, attention still sees every sample with a prompt of its own.
+            longest of their micro-batch, of what a data-parallel rank has of an update or a whole pass (`rank`), of a step's
+            batch (`longest`), the longest prompt and response of that (`batch`), or the longest that may be (`limits`).
+        attention_plan_seconds: Host time to plan attention, in each direction, for rows of a length that its process has not had
+            (cuDNN builds a graph for each); 0 where kernels take any length.
+        shares_prompts: Whether a prompt's tokens are computed once for all of its samples. A generation engine of static waves
+            prefills each prompt of a wave once, one of mixed steps whole blocks of it. A training engine that packs holds all
+            but the last token of a prompt once in a micro-batch: linear layers, norms and head compute them once, attention
+            still sees every sample with a prompt of its own.
         shares_attention: Whether a training engine that shares prompts attends among a prompt's tokens once for all of
             its samples too.
-        waits_each_micro_batch: Whether data-parallel ranks wait for one another in every micro-batch, since
-            they gather layers' weights together, not once an update.
+        waits_each_micro_batch: Whether data-parallel ranks wait for one another in every micro-batch, not once an update, since they
+            gather layers' weights together.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
         offloads: What it can keep in host memory between uses: weights of models that only infer,
             optimizer states of models that train.
@@ -605,8 +606,7 @@ class EngineSheet:
         interleaves: Whether its pipeline schedule runs several chunks of layers on a stage.
         kernels: How its kernels differ from those that the device's facts are of.
         kernels_on: The same where it differs from device to device, by a device's name or an architecture's.
-        splits_sends: Whether tensor-parallel ranks each send their share of the activations to the
-            next pipeline stage, which gathers them there.
+        splits_sends: Whether tensor-parallel ranks each send their share of activations to the next stage, which gathers them.
         stages_outermost: Whether pipeline stages are the outermost groups of ranks, each on consecutive
             ranks; else the stages of a copy of the model are consecutive, and copies lie a block apart.
         steps: What the steps of a generation engine take beside its operators.
@@ -672,7 +672,8 @@ class EngineSheet:
     expert_python_seconds: NonNegative = 0.0
     launches_hide: bool = True
     overlap_fraction: NonNegative = 0.0
-    padding: Literal["none", "micro_batch", "longest", "batch", "limits"] = "micro_batch"
+    padding: Literal["none", "micro_batch", "rank", "longest", "batch", "limits"] = "micro_batch"
+    attention_plan_seconds: NonNegative = 0.0
     shares_prompts: bool = False
     shares_attention: bool = False
     waits_each_micro_batch: bool = False

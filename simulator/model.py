@@ -10,6 +10,8 @@ from itertools import accumulate, pairwise
 from typing import Final
 
 from rlplan import parts
+from rlplan.dataflow import Task
+from rlplan.job import Job
 from rlplan.layout import WHOLE_MODEL, ModelCut, layers_of_stages
 from rlplan.models import (
     FP32_BYTES,
@@ -740,3 +742,31 @@ def shard_of(layout: TaskPlan, precision: Precision, engine: EngineSheet) -> Sha
         sequence_parallel=engine.sequence_parallel,
         sums_experts=engine.role == "generate" and layout.ep * width <= layout.tp,
     )
+
+
+def as_told(engine: EngineSheet, task: Task, job: Job) -> EngineSheet:
+    """Return the sheet of a task's engine as the job tells it to work: the trainer of the task's role, or what generates."""
+    if task.kind == "generate":
+        told = job.engines.graph_sequences
+        return engine if told is None else capturing(engine, told)
+    return sharing_prompts(engine) if job.trainer(task.role).shares_prompts else engine
+
+
+@lru_cache(maxsize=64)
+def capturing(engine: EngineSheet, sequences: int) -> EngineSheet:
+    """Return an engine whose CUDA graphs hold steps of at most so many sequences; with 0 it has none."""
+    hidden = engine.launches_hidden and sequences > 0
+    steps = replace(engine.steps, captured_tokens=sequences)
+    return replace(engine, steps=steps, launches_hidden=hidden)
+
+
+@lru_cache(maxsize=64)
+def sharing_prompts(engine: EngineSheet) -> EngineSheet:
+    """Return a training engine that computes a prompt's tokens once for its samples, those of attention among them."""
+    return replace(engine, shares_prompts=True, shares_attention=True)
+
+
+@lru_cache(maxsize=64)
+def padded_to_longest(engine: EngineSheet) -> EngineSheet:
+    """Return a training engine whose rows are all as wide as the longest of a step's batch."""
+    return replace(engine, padding="longest")

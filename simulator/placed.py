@@ -42,6 +42,7 @@ from rlplan.simulator.answers import answers_of, job_of_any_lengths
 from rlplan.simulator.model import (
     OFFLOADED,
     adapter_shard,
+    as_told,
     cached_sequence,
     expert_parameters,
     inferred_model,
@@ -52,7 +53,6 @@ from rlplan.simulator.model import (
 )
 from rlplan.simulator.workload import (
     LengthStatistics,
-    as_told,
     fullest_tokens,
     learnt_work,
     packed_sequences,

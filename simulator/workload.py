@@ -240,7 +240,7 @@ PAIR_SEED = 2
 # Means of equal whole numbers come out a rounding error above them.
 ROUNDING = 1e-6
 
-Padding = Literal["none", "micro_batch", "longest", "batch", "limits"]
+Padding = Literal["none", "micro_batch", "rank", "longest", "batch", "limits"]
 PADDED_ALIKE = ("longest", "batch", "limits")  # all ranks pad to one width
 
 
@@ -409,27 +409,33 @@ def _mixture(kinds: tuple[tuple[float, Lengths], ...]) -> MixedLengths:
     return MixedLengths(values=tuple(mixed), kinds=kinds)
 
 
-def micro_batch_of(statistics: LengthStatistics, sequences: int, padding: Padding) -> Batch:
+def micro_batch_of(
+    statistics: LengthStatistics, sequences: int, padding: Padding, local: int = 0
+) -> Batch:
     """Return the average micro-batch of so many sequences, with the padding that is computed.
 
     Of kinds that are padded for themselves, its length is the root of the mean square of their widths, as attention costs.
+
+    Args:
+        local: Sequences that a rank passes over with it, among which the longest is where it pads to that.
     """
     if padding == "none":
         tokens = round(sequences * statistics.mean_tokens)
         each = round(statistics.rms_tokens)
     else:
-        each = padded_tokens(statistics, sequences, padding)
+        among = max(sequences, local) if padding == "rank" else sequences
+        each = padded_tokens(statistics, among, padding)
         tokens = sequences * each
         if statistics.kinds and padding != "limits":
             widths = [
-                (share, padded_tokens(kind, sequences, padding)) for share, kind in statistics.kinds
+                (share, padded_tokens(kind, among, padding)) for share, kind in statistics.kinds
             ]
             each = round(math.sqrt(sum(share * width**2 for share, width in widths)))
     return Batch(sequences=sequences, tokens=tokens, sequence_tokens=each, head_tokens=tokens)
 
 
 def padded_tokens(statistics: LengthStatistics, sequences: int, padding: Padding) -> int:
-    """Return the expected width in tokens of a micro-batch.
+    """Return the expected width in tokens of micro-batches that are as wide as the longest of so many sequences.
 
     Padded to the longest, it is as wide as that of a step's batch; to the batch, it has room for the longest prompt and the
     longest response of all; to the limits, for the longest that there may be.
@@ -463,10 +469,14 @@ def straggler_fraction(
     """Return how much longer than the mean the fullest of `ranks` data-parallel ranks works.
 
     The work of a rank is a sum of independent lengths, so nearly normal. Ranks that pad to the same width
-    have the same work.
+    have the same work; where each pads to the longest of its own, none is longer than a sequence may be.
     """
     if ranks == 1 or padding in PADDED_ALIKE:
         return 0.0
+    if padding == "rank":
+        mean, deviation = statistics.longest_of(sequences)
+        widest = min(largest_normal(ranks) * deviation, statistics.longest_tokens - mean)
+        return max(0.0, widest) / mean
     if padding == "none":
         mean, deviation, draws = statistics.mean_tokens, statistics.std_tokens, sequences
     else:
@@ -475,45 +485,22 @@ def straggler_fraction(
     return largest_normal(ranks) * deviation / (mean * math.sqrt(draws))
 
 
-def as_told(engine: EngineSheet, task: Task, job: Job) -> EngineSheet:
-    """Return the sheet of a task's engine as the job tells it to work: the trainer of the task's role, or what generates."""
-    if task.kind == "generate":
-        told = job.engines.graph_sequences
-        return engine if told is None else capturing(engine, told)
-    return sharing_prompts(engine) if job.trainer(task.role).shares_prompts else engine
-
-
-@lru_cache(maxsize=64)
-def capturing(engine: EngineSheet, sequences: int) -> EngineSheet:
-    """Return an engine whose CUDA graphs hold steps of at most so many sequences; with 0 it has none."""
-    hidden = engine.launches_hidden and sequences > 0
-    steps = replace(engine.steps, captured_tokens=sequences)
-    return replace(engine, steps=steps, launches_hidden=hidden)
-
-
-@lru_cache(maxsize=64)
-def padded_to_longest(engine: EngineSheet) -> EngineSheet:
-    """Return a training engine whose rows are all as wide as the longest of a step's batch."""
-    return replace(engine, padding="longest")
-
-
-@lru_cache(maxsize=64)
-def sharing_prompts(engine: EngineSheet) -> EngineSheet:
-    """Return a training engine that computes a prompt's tokens once for its samples, those of attention among them."""
-    return replace(engine, shares_prompts=True, shares_attention=True)
-
-
-def computed_batch(engine: EngineSheet, statistics: LengthStatistics, sequences: int) -> Batch:
+def computed_batch(
+    engine: EngineSheet, statistics: LengthStatistics, sequences: int, local: int = 0
+) -> Batch:
     """Return the average micro-batch of so many sequences, in tokens as the engine computes them.
 
     Where k samples share a prompt of p tokens, linear layers have (k - 1) p tokens fewer, and where attention shares it
     too that has (k - 1) p^2 / 2 fewer pairs of a query and a key; under windows, which see less of a long prompt,
     it has fewer still. Without sharing attention, the last token of a prompt is each sample's own. Engines that pad make
     a row of each prompt with its samples, all as long as the longest.
+
+    Args:
+        local: As `micro_batch_of` has it.
     """
     samples = samples_sharing(engine, statistics.workload)
     if samples == 1:
-        return micro_batch_of(statistics, sequences, engine.padding)
+        return micro_batch_of(statistics, sequences, engine.padding, local)
     batch = micro_batch_of(statistics, sequences, "none")
     prompts = prompts_held(sequences, samples)
     copies = sequences - prompts

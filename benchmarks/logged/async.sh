@@ -13,6 +13,7 @@ python3 -m verl.experimental.fully_async_policy.fully_async_main \
     actor_rollout_ref.actor.use_dynamic_bsz=False \
     actor_rollout_ref.actor.use_kl_loss=False \
     actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 \
+    actor_rollout_ref.model.use_remove_padding=False \
     actor_rollout_ref.actor.megatron.use_remove_padding=False \
     +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_cpu_offload=True \
     +actor_rollout_ref.actor.optim.override_optimizer_config.optimizer_offload_fraction=1.0 \

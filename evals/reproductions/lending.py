@@ -54,7 +54,7 @@ EVEN_OVER_UNEVEN = EVEN_HOURS / UNEVEN_HOURS
 # over together. Micro-batches are of one sequence, since this model's layers are not packed.
 V1 = PublishedRun(
     framework="verl-megatron",
-    engines=Engines(generate="vllm-0.15"),
+    engines=Engines(train="megatron-core-2025-padded-to-rank", generate="vllm-0.15"),
     algorithm="grpo",
     model="qwen3.5-35b-a3b",
     gpu="h100",
@@ -174,7 +174,9 @@ NOTES = (
     (
         "What was found by verl's source (commit 1dda039b), and is forecast so since. Its setup asks for vLLM 0.18 or later, which "
         "prepares a step while the one before computes: the runs were forecast with vLLM 0.11, whose host's time made a step of 16 + 8 GPUs 23 % too "
-        "long and let the switch gain 31.6 %. Its script of this model does not pack sequences on GPUs (use_remove_padding=False), since gated delta nets were not packed there. "
+        "long and let the switch gain 31.6 %. Its script of this model does not pack sequences on GPUs (use_remove_padding=False), since gated delta nets were not packed there, "
+        "and a rank then pads all of its rows to the longest (pad_bshd_to_minibatch_max, on by default; pull request 6901): runs of mean 13,000 tokens "
+        "compute 32,900 for nearly each. Without that updates were forecast too fast and calibrated by 2.70. "
         "Its fully asynchronous trainer has no more prompts under way than 16 a server, each until its last response has ended "
         "(`replica_prompts` of its sheet): a static split's servers are half empty while long responses end, and lent ones bring 16 prompts each. Without that a factor that "
         "explained the static splits left a gain of 8 %. "
@@ -187,10 +189,8 @@ NOTES = (
         "limit; on 8 training GPUs TP4 EP8 without pipeline, since the stated TP4 PP2 EP8 needs 16."
     ),
     (
-        "What is left. Updates are forecast too fast from sheets: other runs of verl's Megatron trainer with models of this family take 1.3 to 1.7 times as "
-        "long as forecast (benchmarks/logged_steps.csv, Qwen3.5-4B, 9B and 27B), and these ask for more. The synchronous run, whose replicas "
-        "have 64 sequences and fewer, is forecast too short even then, so that generation of few sequences is too fast as well. That run pulls the factor of training up, and a "
-        "longer update leaves less to lend. No stage's seconds are published. A response spans 1.47 versions of weights "
+        "What is left. The synchronous run, whose replicas have 64 sequences and fewer, is forecast a fifth too short from sheets, so that generation of few "
+        "sequences is too fast. It pulls both factors up. Whether these runs padded as the script of their model does is not published, nor are any stage's seconds. A response spans 1.47 versions of weights "
         "in the pull request's run without the switch, that is 241 responses are under way at a sync, more than are forecast: it has longer tails."
     ),
     (

@@ -53,9 +53,10 @@ from rlplan.simulator.memory.transition_memory import (
     train_shard_bytes,
     transition_terms,
 )
+from rlplan.simulator.model import as_told
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTransition, Site
 from rlplan.simulator.stages import task_cost
-from rlplan.simulator.workload import as_told, statistics_of
+from rlplan.simulator.workload import statistics_of
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName
 
 # How a pool can generate: in which layout, after which transition, with how much KV cache.

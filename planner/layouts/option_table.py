@@ -39,6 +39,7 @@ from rlplan.simulator.memory.task_memory import (
 )
 from rlplan.simulator.memory.terms import LayoutMemory
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
+from rlplan.simulator.model import as_told
 from rlplan.simulator.placed import (
     COLUMNS,
     RECOMPUTES,
@@ -53,7 +54,6 @@ from rlplan.simulator.placed import (
 )
 from rlplan.simulator.stages.infer import layout_seconds
 from rlplan.simulator.timeline.pool_memory import inputs_away_bytes, off_loaded_terms
-from rlplan.simulator.workload import as_told
 from rlplan.stages import Stage
 
 Rows = npt.NDArray[Any]

@@ -5,7 +5,7 @@ Operators are priced in `rlplan.simulator.costs.pricing`; nothing here knows gen
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 
 import numpy as np
@@ -27,7 +27,6 @@ from rlplan.profiles.analytic.efficiencies import host_step
 from rlplan.profiles.analytic.ordered import distinct
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     Direction,
     Setting,
@@ -35,6 +34,7 @@ from rlplan.simulator.costs.pricing import (
     setting_of,
     stages_apart,
 )
+from rlplan.simulator.costs.rows import batch_of, waiting
 from rlplan.simulator.costs.taskcost import (
     DRIVER,
     GRADIENTS_TO_HOST,
@@ -47,6 +47,7 @@ from rlplan.simulator.costs.taskcost import (
     layers_from_host,
     moments_from_host,
     moments_to_host,
+    planned_seconds,
     shard_from_host,
     states_from_host,
     states_to_host,
@@ -59,14 +60,7 @@ from rlplan.simulator.costs.towers import training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import SHARD_COLUMNS, Flags, Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
-    PADDED_ALIKE,
-    computed_batch,
     held_by,
-    packed_waiting,
-    padded_to_longest,
-    samples_in_budget,
-    unbalanced_waiting,
-    waiting_fraction,
 )
 from rlplan.workload import longest
 
@@ -328,27 +322,13 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
         names += ("token_budget",)
     if placed.any.options.adapters_apart or placed.any.engine.unit_gather_seconds:
         names += ("zero",)
+    if placed.any.engine.padding == "rank":
+        names += ("dp",)
     packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
         NUMBERS, -1, *PASS_SHAPE, len(table)
     )
     *layers, first, last = (Estimates(packed[:, place]) for place in range(packed.shape[1]))
     return layers, first, last
-
-
-def batch_of(placed: PlacedTask) -> Batch:
-    """Return the average micro-batch of a layout, in tokens as they are computed."""
-    batch = computed_batch(_of_rows(placed), placed.statistics, placed.layout.micro_batch)
-    budget = placed.layout.token_budget
-    if budget is None or not placed.options.fills_budgets:
-        return batch
-    tokens = max(batch.tokens, budget)  # what is filled up attends to nothing
-    return replace(batch, tokens=tokens, head_tokens=tokens)
-
-
-def _of_rows(placed: PlacedTask) -> EngineSheet:
-    """Return a task's engine as it computes rows: some frameworks pad what they count, and do not pack."""
-    counts = placed.framework.pads_counted and placed.layout.token_budget is None
-    return padded_to_longest(placed.engine) if counts else placed.engine
 
 
 def _packed_passes(placed: PlacedTask) -> Floats:
@@ -542,7 +522,7 @@ def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
     }
     # Who meets in a group that shares out experts matters where there are any.
     dense = table.any.model.num_experts == 0
-    uneven = table.by(WAITING_COLUMNS if dense else EXPERTS_WAITING_COLUMNS, _waiting)[0]
+    uneven = table.by(WAITING_COLUMNS if dense else EXPERTS_WAITING_COLUMNS, waiting)[0]
     work = compute.summed() + collectives
     return parts | {"uneven lengths": work * uneven}
 
@@ -560,36 +540,6 @@ def send_counts(stages: Ints, chunks: Ints, ways: int) -> tuple[Ints, Ints]:
     each = np.where((chunks > 1) | (stages > MIDDLE_STAGES), ways, 1)
     once = ways * (stages - 1) - each
     return np.where(several, each * chunks, 0), np.where(several, once, 0)
-
-
-def _waiting(placed: PlacedTask) -> tuple[float]:
-    """Return how much longer than the mean the rank with the longest sequences works.
-
-    Balancing ranks leaves micro-batches as uneven as they are, and ranks that exchange in every layer
-    wait in each of them. Where only a batch is balanced, ranks wait for the one whose part of an update is longest. Ranks
-    that pad to the same width have the same work, whatever its sequences are.
-    """
-    layout, engine, statistics = placed.layout, _of_rows(placed), placed.statistics
-    if engine.padding in PADDED_ALIKE:
-        return (0.0,)
-    ranks = layout.dp if engine.waits_each_micro_batch else placed.expert_batches
-    if layout.token_budget is not None:
-        if placed.framework.pads_packs and layout.pp > 1:
-            # Each is padded to the fullest of the batch: as if it waited for all of them.
-            ranks *= -(-placed.local // layout.micro_batch)
-        samples = samples_in_budget(engine, placed.workload)
-        each = packed_waiting(statistics, layout.token_budget, ranks, samples)
-        if placed.options.fills_budgets:
-            each = 0.0
-    else:
-        sequences = min(layout.micro_batch, placed.local)
-        each = waiting_fraction(engine, statistics, sequences, layout.micro_batch, ranks)
-    if placed.trains and placed.workload.updates > 1 and not placed.framework.balances_updates:
-        each = max(each, unbalanced_waiting(statistics, placed.local, layout.dp))
-    if engine.waits_each_micro_batch or placed.framework.balances_tokens:
-        return (each,)
-    sizes = (placed.local, layout.micro_batch, layout.dp)
-    return (max(each, waiting_fraction(engine, statistics, *sizes)),)
 
 
 # Columns that decide which states a rank holds, and with whom it shares them.
@@ -759,7 +709,9 @@ def update_parts(table: PlacedTasks) -> Parts:
 
 
 def _host_work(table: PlacedTasks, batches: MicroBatches) -> Estimates:
-    return constant(table.any.engine.step_seconds * batches.total_count, Source.DATASHEET)
+    engine, count = table.any.engine, batches.total_count
+    planned = planned_seconds(engine, count, directions=2 if table.any.trains else 1)
+    return constant(engine.step_seconds * count + planned, Source.DATASHEET)
 
 
 def _hideable(table: PlacedTasks, batches: MicroBatches) -> Estimates:

@@ -25,7 +25,7 @@ def statistics(prompt_tokens=100, response_tokens=50, **fields):
     return LengthStatistics(Workload(**({"prompts": 64} | lengths | fields)))
 
 
-@pytest.mark.parametrize("padding", ["none", "micro_batch", "batch", "limits"])
+@pytest.mark.parametrize("padding", ["none", "micro_batch", "rank", "batch", "limits"])
 def test_equal_lengths_need_no_padding(padding):
     batch = micro_batch_of(statistics(), 4, padding)
     assert (batch.tokens, batch.sequence_tokens, batch.head_tokens) == (600, 150, 600)
@@ -37,6 +37,17 @@ def test_a_micro_batch_is_padded_to_its_longest():
     # One in four pairs is short; the longest of two is 400 in three cases of four, else 200.
     assert padded_tokens(two_lengths, 2, "micro_batch") == pytest.approx(350, abs=3)
     assert padded_tokens(two_lengths, 64, "micro_batch") == 400
+
+
+def test_all_rows_of_a_rank_are_as_wide_as_the_longest_that_it_has():
+    drawn = statistics(100, Uniform(low=1, high=1000))
+    alone, among = (micro_batch_of(drawn, 1, "rank", local) for local in (1, 64))
+    assert alone == micro_batch_of(drawn, 1, "micro_batch", 64)  # which is as wide as its own
+    assert among.tokens == padded_tokens(drawn, 64, "micro_batch") > 1.7 * alone.tokens
+    # Ranks wait for the one with the longest sequence, the less the more each has, and never beyond the limit.
+    few, many = (straggler_fraction(drawn, local, 1, 8, "rank") for local in (8, 64))
+    assert 0 < many < few
+    assert (1 + few) * padded_tokens(drawn, 8, "micro_batch") <= drawn.longest_tokens + 1
 
 
 def test_rows_are_padded_to_the_limits_however_short_their_sequences_are():

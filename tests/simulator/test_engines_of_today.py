@@ -15,9 +15,9 @@ from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import ENGINES
 from rlplan.simulator.generation.generating import clock_of, limits_of, replica_of, steps_in
 from rlplan.simulator.generation.playing import generate
+from rlplan.simulator.model import capturing
 from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost
-from rlplan.simulator.workload import capturing
 from rlplan.workload import Lognormal, Workload
 from tests.simulator.cost_jobs import PPO, job_of, site_of
 from tests.simulator.placing import replica_setting

@@ -19,7 +19,7 @@ from rlplan.simulator.costs.passes import batch_of
 from rlplan.simulator.generation.generating import limits_of
 from rlplan.simulator.generation.playing import generate, most_prompts, prompts_between
 from rlplan.simulator.generation.replica import Replica
-from rlplan.simulator.model import layer_activation_bytes
+from rlplan.simulator.model import layer_activation_bytes, sharing_prompts
 from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.workload import (
@@ -29,7 +29,6 @@ from rlplan.simulator.workload import (
     least_shared_tokens,
     packed_sequences,
     packed_waiting,
-    sharing_prompts,
     straggler_fraction,
     waiting_fraction,
 )

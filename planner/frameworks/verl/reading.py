@@ -508,12 +508,13 @@ def _trainer_engine(own: RoleSettings) -> str:
     settings = own.settings
     packs = settings.on("critic_packs" if own.role == "critic" else "packs")
     padded = None if packs else settings.sheet.trainers[own.trainer].padded
+    widest = "-to-rank" if padded and "pads_rank" in own.names and own.on("pads_rank") else ""
     attention = own.value("attention")
     if attention is None:
         if "attention" in own.names and own.is_given("attention"):
             settings.left_out[own.key_of("attention")] = OTHER_ATTENTION
-        return padded or _rotating_apart(own, "")
-    return f"{attention}-padded" if padded else _rotating_apart(own, str(attention))
+        return f"{padded}{widest}" if padded else _rotating_apart(own, "")
+    return f"{attention}-padded{widest}" if padded else _rotating_apart(own, str(attention))
 
 
 def _rotating_apart(own: RoleSettings, engine: str) -> str:

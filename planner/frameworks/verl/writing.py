@@ -191,9 +191,7 @@ def _role(export: Export, role: Role) -> None:
     if is_first and not first.host_states and export.values.get(key) == "fsdp2":
         export.values[key] = "fsdp"
     export.put_cut(role)
-    if role != "reference":
-        packs = load_engine(layout.engine).padding == "none"
-        export.put("packs" if role == "actor" else "critic_packs", packs)
+    _padding(export, role, layout)
     export.put_size(role, "shard_ranks", layout.shard_ranks or -1)
     if trained is not None:
         export.put_size(role, "distributed", trained.zero > 0)
@@ -217,6 +215,15 @@ def _role(export: Export, role: Role) -> None:
         _batches(partial(export.put_size, role), passed)
     elif role == "actor":
         _batches(export.put, passed or trained or layout, "infer_")
+
+
+def _padding(export: Export, role: Role, layout: TaskPlan) -> None:
+    """Write whether rows are packed, and whether a rank pads them to the longest of all that it has."""
+    padding = load_engine(layout.engine).padding
+    if role != "reference":
+        export.put("packs" if role == "actor" else "critic_packs", padding == "none")
+    if padding in {"micro_batch", "rank"}:
+        export.put_size(role, "pads_rank", padding == "rank")
 
 
 def _options(export: Export, role: Role, options: TrainerOptions) -> None:

@@ -74,6 +74,9 @@ MICRO_BATCH = r"micro_batch: (?:train )?(\d+)"  # in a row's notes
 # verl's examples with long responses pack by tokens (use_dynamic_bsz in its scripts of one_step_off, fully_async
 # and V1), so that is taken where a row has neither a micro-batch nor a budget.
 PACKS_ELSE = "verl"
+# All of verl's Megatron examples of Qwen3.5 in grpo_trainer/ at 1dda039b leave GPUs' rows unpacked (use_remove_padding=False), since
+# Megatron-Core packs no gated delta nets before 0.18, and have cuDNN's attention (attention_backend=auto); a rank pads its rows to their longest.
+PADS_LINEAR, PADDED = "verl-megatron", "megatron-core-2025-padded-to-rank"
 # 24 of 32 Megatron examples of models with experts in verl 1dda039b compute whole layers again
 # (recompute_granularity=full), 2 of 21 of dense ones do.
 RECOMPUTES_EXPERTS = "verl-megatron"
@@ -223,10 +226,19 @@ def _engines(record: Record, framework: str) -> Engines:
     usual = load_framework(framework).engines.generate
     eager = f"{usual}{EAGER}"
     says = "enforce_eager" in record["notes"] and eager in engine_names()
-    return Engines(generate=eager) if says else FRAMEWORKS_OWN
+    own = Engines(generate=eager) if says else FRAMEWORKS_OWN
+    return replace(own, train=PADDED) if _pads(record, framework) else own
+
+
+def _pads(record: Record, framework: str) -> bool:
+    if framework != PADS_LINEAR or record["packing"] == "True":
+        return False
+    return load_model(model_sheet(record["model"])).linear is not None
 
 
 def _packs(record: Record, framework: str) -> bool:
+    if _pads(record, framework):
+        return False
     sized = _noted(record, "micro_batch", MICRO_BATCH)
     usual = framework.startswith(PACKS_ELSE) and sized is None
     return record["packing"] == "True" or framework.startswith(NEMO) or usual
