@@ -596,8 +596,7 @@ class EngineSheet:
             still sees every sample with a prompt of its own.
         shares_attention: Whether a training engine that shares prompts attends among a prompt's tokens once for all of
             its samples too.
-        waits_each_micro_batch: Whether data-parallel ranks wait for one another in every micro-batch, not once an update, since they
-            gather layers' weights together.
+        waits_each_micro_batch: Whether data-parallel ranks wait for one another in every micro-batch: they gather weights together.
         keeps_gradients: Whether gradient buffers stay allocated while other tasks run.
         offloads: What it can keep in host memory between uses: weights of models that only infer,
             optimizer states of models that train.

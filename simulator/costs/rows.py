@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from rlplan.models import Batch
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.model import padded_to_longest
 from rlplan.simulator.placed import PlacedTask

@@ -15,7 +15,7 @@ from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import engine_names, load_engine, load_model
 from rlplan.profiles.jobs.checks import JobPlace, check_shared_prompts
 from rlplan.simulator.costs.layouts import passes_cost
-from rlplan.simulator.costs.passes import batch_of
+from rlplan.simulator.costs.rows import batch_of
 from rlplan.simulator.generation.generating import limits_of
 from rlplan.simulator.generation.playing import generate, most_prompts, prompts_between
 from rlplan.simulator.generation.replica import Replica
