@@ -133,7 +133,7 @@ def test_a_server_s_requests_run_so_many_at_a_time():
     [
         ("vllm", "0.11.0", "vllm-0.11-server"),
         ("vllm", "0.13.0", "vllm-0.11-server"),
-        ("vllm", "0.17.1", "vllm-0.15"),
+        ("vllm", "0.17.1", "vllm-0.15-server"),
         ("sglang", "0.5.5", "sglang-0.5"),
         ("sglang", "0.5.9", "sglang-0.5.6"),
         ("sglang", "0.5.14", "sglang-0.5.10"),
