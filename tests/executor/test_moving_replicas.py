@@ -101,6 +101,7 @@ def undisturbed(lent, tmp_path_factory):
     return found
 
 
+@pytest.mark.full
 @pytest.mark.ray
 def test_a_run_whose_replicas_come_and_go_moves_as_one_that_is_resumed_under_the_other_plan(
     undisturbed, tmp_path

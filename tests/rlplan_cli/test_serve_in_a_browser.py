@@ -388,7 +388,7 @@ def test_a_first_plan_is_shown_where_samples_are_handed_on_until_the_whole_answe
 
 def test_modes_that_hand_samples_on_are_answered_beside_pinned_ones(page):
     """States that random moves seldom reach: each mode with its staleness, two scenarios, and a link to them."""
-    for mode in ("one-step-off", "streaming", "async"):
+    for mode in ("one-step-off", "async"):
         page.select_option("#field-mode", mode)
         settle(page)
         assert page.get_attribute("#stage", "class") == "stage simulated", page.inner_text(
@@ -396,12 +396,12 @@ def test_modes_that_hand_samples_on_are_answered_beside_pinned_ones(page):
         )
         assert page.is_visible("#field-staleness") is (mode == "async")
         page.click("#pin")
-    assert page.locator("#scenarios th").count() == 1 + 3 + 1
+    assert page.locator("#scenarios th").count() == 1 + 2 + 1
     page.fill("#field-staleness", "2")
     settle(page)
     assert "async" in page.inner_text("#what")
     page.locator("#scenarios button", has_text="Restore").first.click()
     settle(page)
     assert page.input_value("#field-mode") == "one-step-off"
-    for _ in range(3):
+    for _ in range(2):
         page.locator("#scenarios button", has_text="Remove").first.click()
