@@ -588,8 +588,8 @@ class EngineSheet:
         padding: What sequences of a training engine are padded to: nothing (they are packed), the
             longest of their micro-batch, of what a data-parallel rank has of an update or a whole pass (`rank`), of a step's
             batch (`longest`), the longest prompt and response of that (`batch`), or the longest that may be (`limits`).
-        attention_plan_seconds: Host time to plan attention, in each direction, for rows of a length that its process has not had
-            (cuDNN builds a graph for each); 0 where kernels take any length.
+        attention_plan_seconds: Host time to plan attention, in each direction, for rows of a width that its process has not had
+            (cuDNN builds a graph for each); 0 where kernels take any width.
         shares_prompts: Whether a prompt's tokens are computed once for all of its samples. A generation engine of static waves
             prefills each prompt of a wave once, one of mixed steps whole blocks of it. A training engine that packs holds all
             but the last token of a prompt once in a micro-batch: linear layers, norms and head compute them once, attention

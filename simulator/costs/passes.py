@@ -34,7 +34,7 @@ from rlplan.simulator.costs.pricing import (
     setting_of,
     stages_apart,
 )
-from rlplan.simulator.costs.rows import batch_of, waiting
+from rlplan.simulator.costs.rows import batch_of, planned_seconds, waiting
 from rlplan.simulator.costs.taskcost import (
     DRIVER,
     GRADIENTS_TO_HOST,
@@ -47,7 +47,6 @@ from rlplan.simulator.costs.taskcost import (
     layers_from_host,
     moments_from_host,
     moments_to_host,
-    planned_seconds,
     shard_from_host,
     states_from_host,
     states_to_host,
@@ -710,7 +709,7 @@ def update_parts(table: PlacedTasks) -> Parts:
 
 def _host_work(table: PlacedTasks, batches: MicroBatches) -> Estimates:
     engine, count = table.any.engine, batches.total_count
-    planned = planned_seconds(engine, count, directions=2 if table.any.trains else 1)
+    planned = planned_seconds(table, count)
     return constant(engine.step_seconds * count + planned, Source.DATASHEET)
 
 

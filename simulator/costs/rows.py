@@ -1,13 +1,16 @@
-"""The rows that a pass computes, packed or padded, and how long ranks wait for the one whose rows are longest."""
+"""The rows that a pass computes, packed or padded: what is planned for their widths, and how long ranks wait for the longest."""
 
 from dataclasses import replace
+
+import numpy as np
 
 from rlplan.models import Batch
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.model import padded_to_longest
-from rlplan.simulator.placed import PlacedTask
+from rlplan.simulator.placed import Floats, Ints, PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
     PADDED_ALIKE,
+    RUN_STEPS,
     computed_batch,
     packed_waiting,
     samples_in_budget,
@@ -64,3 +67,28 @@ def waiting(placed: PlacedTask) -> tuple[float]:
         return (each,)
     sizes = (placed.local, layout.micro_batch, layout.dp)
     return (max(each, waiting_fraction(engine, statistics, *sizes)),)
+
+
+def planned_seconds(table: PlacedTasks, micro_batches: Ints) -> Floats:
+    """Return the host's seconds to plan attention in a pass or an update, for widths of rows that are new. Shape (layouts,).
+
+    A process plans a width once in each direction. Of draws that are equally likely to have any of W widths, n have
+    W (1 - (1 - 1/W)^n) of them on average, and no other chances have more; a pass has its share of those of a whole run.
+
+    Args:
+        micro_batches: Of a rank, for each layout.
+    """
+    any_ = table.any
+    engine, statistics = any_.engine, any_.statistics
+    # What is packed is planned for any lengths, and what is padded to the limits once for a whole run.
+    drawn = dict.fromkeys(("rank", "longest", "batch"), np.ones_like(micro_batches))
+    drawn["micro_batch"] = micro_batches
+    draws = drawn.get(engine.padding, np.zeros_like(micro_batches))
+    spread = statistics.longest_tokens - statistics.ordered("whole")[0]
+    # Sequence parallelism wants rows that TP divides (verl, models/mcore/util.py: preprocess_bshd_engine).
+    widths = 1 + spread / (table.columns.tp if engine.sequence_parallel else 1)
+    directions, passes = 1, RUN_STEPS
+    if any_.trains:
+        directions, passes = 2, RUN_STEPS * any_.workload.updates * any_.workload.epochs
+    new = widths * -np.expm1(draws * passes * np.log1p(-1 / np.maximum(widths, 1 + 1e-9))) / passes
+    return np.asarray(engine.attention_plan_seconds * directions * new, dtype=np.float64)

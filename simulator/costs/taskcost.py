@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from math import hypot
 
-import numpy as np
-
 from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, TOP_LOG_PROBS
 from rlplan.estimate import ZERO, Estimate, Source, total
@@ -21,28 +19,13 @@ from rlplan.profiles.analytic.efficiencies import load_spreads
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.sheets import DeviceSheet, EngineSheet
-from rlplan.simulator.placed import Floats, Ints, PlacedTask, Site
+from rlplan.sheets import DeviceSheet
+from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.workload import statistics_of
 from rlplan.workload import Workload
 
 # The part of an update's cost that `driver_of` tells.
 DRIVER = "host work of a step"
-
-
-def planned_seconds(engine: EngineSheet, micro_batches: Ints, *, directions: int) -> Floats:
-    """Return the host's seconds for plans of a pass over a rank's micro-batches. Shape (layouts,).
-
-    Micro-batches that are each as long as their longest are taken to have a length that none before had; what a rank pads
-    to one length has one. What is packed, and what is padded to one length for a whole run, is planned once.
-
-    Args:
-        micro_batches: Of a rank, for each layout.
-        directions: 1 forwards, 2 where a backward pass follows.
-    """
-    lengths = {"micro_batch": micro_batches, "rank": np.ones_like(micro_batches)}
-    found = lengths.get(engine.padding, np.zeros_like(micro_batches))
-    return np.asarray(engine.attention_plan_seconds * directions * found, dtype=np.float64)
 
 
 def data_bytes(keys: Iterable[str], workload: Workload, top_tokens: int = 0) -> int:

@@ -201,6 +201,24 @@ def test_rates_of_kernels_may_differ_from_device_to_device():
     assert load_engine("fsdp2").kernels_of(load_device(H100)) is load_engine("fsdp2").kernels
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [
+        "fsdp2-hf",
+        "ddp-hf",
+        "deepspeed-hf",
+        "deepspeed-2025",
+        "megatron-core-2025-flash",
+        "prime-rl-flash-2",
+    ],
+)
+def test_flash_attention_2_is_as_slow_on_blackwell_under_whatever_trainer(engine):
+    """Dao-AILab/flash-attention issue 1589, tritonbench pull request 171: 366 and 334 of 1,238 and 945 TFLOP/s."""
+    kernels = load_engine(engine).kernels_of(load_device("b200"))
+    rates = (kernels.attention_rate, kernels.attention_backward_rate)
+    assert rates == pytest.approx((366 / 1238, 334 / 945), abs=0.001)
+
+
 def test_ranks_that_gather_weights_wait_in_every_micro_batch_of_few_sequences():
     job = job_of(prompts=1024, response_tokens=Lognormal(mean=512, std=400, max=2048))
     uneven = {}
