@@ -22,7 +22,7 @@ from rlplan.evals.tables.hybridflow_transition_generation_search import (
 )
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml, write_text
-from rlplan.sheets import TransitionSheet
+from rlplan.weight_syncs import TransitionSheet
 
 FOLDER = Path(__file__).parent.parent / "profiles" / "transitions"
 PAPER = "HybridFlow (Sheng et al. 2025, EuroSys), Figures 14 and 15 and section 8.4, A100-80GB"

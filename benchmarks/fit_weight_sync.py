@@ -23,8 +23,8 @@ from rlplan.evals.tables.weight_sync import METADATA_ONLY, SyncRow, sync_row
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml, write_text
 from rlplan.profiles.sheets import load_transition, sheet_files
-from rlplan.sheets import SyncMethod
 from rlplan.simulator.costs.syncs import METADATA, method_seconds, sync_case
+from rlplan.weight_syncs import SyncMethod
 
 # The terms that are fitted of methods that share their software, each with what it is taken to be about:
 # seconds a call, a bucket, a tensor; rates of copies in Python (a few GB/s), on the device or by the host.

@@ -42,7 +42,8 @@ from rlplan.profiles.sheets import (
 from rlplan.profiles.tables.measurements import Measurements
 from rlplan.profiles.tables.remembered import forget_answers, remembered
 from rlplan.profiles.tables.table import QUEUE_CALL, Profile, read_profiles
-from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
+from rlplan.sheets import DeviceSheet, EngineSheet
+from rlplan.weight_syncs import TransitionSheet
 
 # The label of facts without a profile.
 DATASHEET: Final = "datasheet"

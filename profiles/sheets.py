@@ -25,8 +25,9 @@ from rlplan.profiles import frameworks
 from rlplan.profiles.frameworks import DataPart, data_files
 from rlplan.rentals import RentalSheet
 from rlplan.results.measurement import LogSheet
-from rlplan.sheets import DeviceSheet, EngineSheet, TransitionSheet
+from rlplan.sheets import DeviceSheet, EngineSheet
 from rlplan.transfers import Transition, own_copy
+from rlplan.weight_syncs import TransitionSheet
 
 T = TypeVar("T")
 Kind = Literal[

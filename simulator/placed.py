@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +32,14 @@ from rlplan.models import (
 )
 from rlplan.parts import CachedSequence
 from rlplan.parts.linear_attention import sharing
-from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
+from rlplan.plan import HOST_DEVICE, Plan, Recompute, ResourcePool, TaskPlan
 from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.sheets import EngineSheet, ExpertLoop, LogitTensors, TransitionSheet
+from rlplan.sheets import EngineSheet, ExpertLoop, LogitTensors
 from rlplan.simulator.answers import answers_of, job_of_any_lengths
+from rlplan.simulator.columns import LayoutColumns, columns_of
 from rlplan.simulator.model import (
     OFFLOADED,
     adapter_shard,
@@ -62,6 +63,7 @@ from rlplan.simulator.workload import (
 )
 from rlplan.transfers import TRANSFERS, TransitionName
 from rlplan.transports import DEFAULT_TRANSPORT, TransportName
+from rlplan.weight_syncs import TransitionSheet
 from rlplan.workload import Workload
 
 
@@ -159,103 +161,14 @@ def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGr
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-Zero = Literal[0, 1, 2, 3]
 
 # The usual way of losses that compare whole distributions: each model's with the mean of both (TRL, experimental/gkd).
 WHOLE_DISTRIBUTIONS: Final = "jensen-shannon"
-
-RECOMPUTES: Final[tuple[Recompute, ...]] = get_args(Recompute)
 
 
 def whole(numbers: Floats) -> Ints:
     """Return whole numbers, which floats of 53 bits carry exactly."""
     return numbers.astype(np.int64)
-
-
-# The fields of `rlplan.plan.TaskPlan` that are columns, and those of them that may be None.
-_SEARCHED: Final = [item for item in LAYOUT_FIELDS if item.metadata.get("column", True)]
-COLUMNS: Final = tuple(item.name for item in _SEARCHED)
-OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
-# Columns that decide a rank's share of a layer's weights and tokens (`shard_of`).
-SHARD_COLUMNS: Final = ("tp", "cp", "ep", "expert_tp")
-
-
-class LayoutColumns:
-    """Hold layouts that infer or train with one engine, one row each: a column of whole numbers for each of `COLUMNS`.
-
-    What a layout leaves open is 0, `recompute` a place in `RECOMPUTES`, `offload` 0 or 1.
-    """
-
-    def __init__(self, *, engine: str, **columns: Ints) -> None:
-        assert set(columns) == set(COLUMNS), "a column for each"
-        self.engine = engine
-        self.__dict__.update(columns)
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Ints:
-            """Return a column."""
-
-    def changed(self, **columns: Ints) -> "LayoutColumns":
-        """Return these layouts with other columns."""
-        return LayoutColumns(
-            engine=self.engine, **{name: getattr(self, name) for name in COLUMNS} | columns
-        )
-
-    def __len__(self) -> int:
-        return len(self.tp)
-
-    @property
-    def state_ranks(self) -> Ints:
-        """Return the ranks over which a model's states may be sharded."""
-        return np.where(self.shard_ranks > 0, self.shard_ranks, self.dp * self.cp)
-
-    @property
-    def expert_spread(self) -> Floats:
-        """Return by how many times fewer ranks have copies of an expert than of all else."""
-        width = np.where(self.expert_tp > 0, self.expert_tp, self.tp)
-        return self.ep * width / self.tp
-
-    def rows(self, chosen: Ints | Flags) -> "LayoutColumns":
-        """Return the chosen rows, by place or by flag."""
-        return LayoutColumns(
-            engine=self.engine, **{name: getattr(self, name)[chosen] for name in COLUMNS}
-        )
-
-    def layout(self, row: int) -> TaskPlan:
-        """Return one row as a layout whose pool is still open."""
-        return self.layouts(np.array([row]))[0]
-
-    def layouts(self, rows: Ints) -> list[TaskPlan]:
-        """Return rows as layouts whose pools are still open."""
-        chosen = [getattr(self, name)[rows].tolist() for name in COLUMNS]
-        return [_layout_of(self.engine, row) for row in zip(*chosen, strict=True)]
-
-
-@lru_cache(maxsize=16384)
-def _layout_of(engine: str, row: tuple[int, ...]) -> TaskPlan:
-    """Return a row of columns as a layout, remembered: tasks, and questions about them, share most layouts."""
-    values = dict(zip(COLUMNS, row, strict=True))
-    told: dict[str, Any] = values | {name: values[name] or None for name in OPEN_COLUMNS}
-    told |= {"recompute": RECOMPUTES[values["recompute"]], "offload": bool(values["offload"])}
-    return TaskPlan(pool="", engine=engine, **told)
-
-
-def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:
-    """Return layouts of one engine as columns."""
-    rows = [
-        [
-            RECOMPUTES.index(layout.recompute)
-            if name == "recompute"
-            else int(getattr(layout, name) or 0)
-            for name in COLUMNS
-        ]
-        for layout in layouts
-    ]
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMNS))
-    return LayoutColumns(
-        engine=engine, **{name: table[:, place] for place, name in enumerate(COLUMNS)}
-    )
 
 
 @dataclass(frozen=True, eq=False)

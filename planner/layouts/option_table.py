@@ -32,6 +32,7 @@ from rlplan.planner.placements.arrangements import Arranged
 from rlplan.profiles.facts import Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.simulator.columns import COLUMNS, RECOMPUTES, LayoutColumns, Zero
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     GRADIENTS_SHARDED,
@@ -40,18 +41,7 @@ from rlplan.simulator.memory.task_memory import (
 from rlplan.simulator.memory.terms import LayoutMemory
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
 from rlplan.simulator.model import as_told
-from rlplan.simulator.placed import (
-    COLUMNS,
-    RECOMPUTES,
-    Flags,
-    Floats,
-    Ints,
-    LayoutColumns,
-    PlacedTask,
-    PlacedTasks,
-    Site,
-    Zero,
-)
+from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, Site
 from rlplan.simulator.stages.infer import layout_seconds
 from rlplan.simulator.timeline.pool_memory import inputs_away_bytes, off_loaded_terms
 from rlplan.stages import Stage

@@ -16,7 +16,6 @@ from rlplan.models import PRECISIONS, is_narrow
 from rlplan.parts import num_parameters
 from rlplan.probing import ModelPass
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.sheets import SyncMethod, TransitionSheet
 from rlplan.simulator.costs.taskcost import (
     TaskCost,
     cost_of,
@@ -33,6 +32,7 @@ from rlplan.simulator.model import (
 from rlplan.simulator.placed import PlacedTask, PlacedTransition, Site
 from rlplan.transfers import TRANSFERS, TransitionShape, TransitionVolume, transition_volume
 from rlplan.transports import KNOWN_TRANSPORTS
+from rlplan.weight_syncs import SyncMethod, TransitionSheet
 
 BY_STAGE = ("stage heads", "every rank")
 METADATA, GATHER, STAGING = "metadata", "weight gather", "host staging"

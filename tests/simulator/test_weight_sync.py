@@ -10,7 +10,6 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.models import Adapter
 from rlplan.plan import TaskPlan
 from rlplan.profiles.sheets import load_transition, sheet_names
-from rlplan.sheets import SyncMethod
 from rlplan.simulator.costs.syncs import (
     CARRYING,
     GATHER,
@@ -37,6 +36,7 @@ from rlplan.simulator.memory.transition_memory import (
 from rlplan.simulator.model import num_tensors
 from rlplan.simulator.placed import Site
 from rlplan.transfers import TRANSFERS, transfer_names, transitions_on_a_pool
+from rlplan.weight_syncs import SyncMethod
 from tests.simulator.cost_jobs import A100, facts_of, job_of
 from tests.simulator.placing import transition
 
