@@ -115,6 +115,7 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
         raise own.settings.refused_key(own.key_of("micro_batch"), "is no batch", "at least 1")
     micro_batch = own.whole("micro_batch", 0) or max(1, own.whole("global_micro_batch", 0) // dp)
     held = own.on("param_offload") or own.on("cpu_offload")
+    held = held or (is_read and own.on("reads_from_host"))
     away = held or own.on("optimizer_offload") or _stepped_on_host(own) > 0
     return TrainerSizes(
         pool=pool,

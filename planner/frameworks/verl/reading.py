@@ -474,6 +474,15 @@ def _keys_without_effect(settings: Settings, trainer: str) -> Iterator[str]:
     if settings.on("shares_prompts") and why is not None:
         key = settings.key_of("shares_prompts")
         yield f"{key} has no effect in {title}: {why}, and each sample's prompt is computed"
+    own = settings.of(trainer, "reference")
+    if "reference" in roles_of(settings) and own.on("reads_from_host") and _is_kept(own):
+        key = own.key_of("param_offload")
+        yield f"{key} has no effect in {title}: FSDP reads a reference's weights from the host's memory, whatever it says"
+
+
+def _is_kept(own: RoleSettings) -> bool:
+    """Tell whether a configuration says that weights of a role stay on their GPUs."""
+    return own.is_given("param_offload") and not own.on("param_offload")
 
 
 def _logit_way(settings: Settings, trainer: str, role: Role) -> str | None:

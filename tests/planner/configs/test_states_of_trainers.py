@@ -19,6 +19,7 @@ from tests.planner.configs.test_versions import OPTIONS, verl
 
 DEFERS = "fsdp_config.use_no_sync_for_gradient_accumulation=True"
 ACTOR = "actor_rollout_ref.actor"
+REFERENCE = "actor_rollout_ref.ref.fsdp_config"
 FIRST, SECOND = f"{ACTOR}.strategy=fsdp", f"{ACTOR}.strategy=fsdp2"
 CHUNKED = f"{ACTOR}.entropy_from_logits_with_chunking=True"
 CHECKPOINTED = f"{ACTOR}.entropy_checkpointing=True"
@@ -46,6 +47,27 @@ def test_verls_fsdp_reduces_gradients_once_an_update_where_it_defers_that(versio
     found = verl(*more, options=replace(OPTIONS, version=version))
     assert of_actor(found).waiting_gradients == waits
     assert found.job.trainer("reference").waiting_gradients is None
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "away"),
+    [
+        (None, (), True),
+        ("0.2", (), True),
+        ("0.1", (), False),
+        (None, (f"{REFERENCE}.param_offload=False",), True),
+        (None, ("model_engine=megatron",), False),
+        (None, (f"{ACTOR}.strategy=fsdp_turbo",), False),
+    ],
+)
+def test_weights_of_verls_reference_are_on_the_host_under_fsdp_whatever_a_key_says(
+    version, more, away
+):
+    compares = f"{ACTOR}.use_kl_loss=True"
+    found = verl(compares, *more, options=replace(OPTIONS, version=version))
+    assert found.draft.tasks["reference.compute_log_prob"].offload == away
+    key = f"{REFERENCE}.param_offload"
+    assert any(f"{key} has no effect" in note for note in found.notes) == (f"{key}=False" in more)
 
 
 @pytest.mark.parametrize(
