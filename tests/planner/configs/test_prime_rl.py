@@ -467,6 +467,14 @@ def test_filters_of_a_configuration_take_the_place_of_the_one_for_samples_withou
             1.0,
             "none",
         ),
+        (  # of 5 to 19 May 2026
+            "0.4.0",
+            "packages/prime-rl-configs/src/prime_rl/configs/trainer.py",
+            "    fused_lm_head_token_chunk_size: Annotated[\n",
+            "0.5",
+            1.0,
+            "none",
+        ),
         (
             "0.6.0",
             "packages/prime-rl-configs/src/prime_rl/configs/trainer.py",
