@@ -461,8 +461,10 @@ def _micro_batches(
     if not packs(engine, job):
         return counted
     longest = load_framework(job.framework).whole_budgets
-    budgets = token_budgets(local, work, samples, of_the_longest=longest)
-    # A budget has a number of sequences too, as plans have it: one that is pinned leaves those of as many.
+    # A budget has a number of sequences too, as plans have it: one that is pinned leaves those of as many. It may be more than
+    # a rank has, where a framework has one budget for passes over a batch and over an update.
+    most = max(local, pinned or 0)
+    budgets = token_budgets(most, work, samples, of_the_longest=longest)
     return counted + tuple(each for each in budgets if pinned in {None, each.sequences})
 
 

@@ -8,15 +8,18 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import begun_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.plan import TaskDraft
 from rlplan.planner.layouts.settings import (
     LARGEST_STAGE,
     PoolCuts,
+    Sizes,
     generate_layouts,
     infer_layouts,
     nearly_equal,
     powers_of_two,
     running_limits,
     train_layouts,
+    train_settings,
 )
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.rules.layouts import divisors
@@ -123,6 +126,25 @@ def test_as_many_sequences_run_as_are_begun(local, begun, limits):
 @given(st.integers(1, 3000), st.integers(0, 3000))
 def test_where_more_is_begun_no_limit_is_lost(local, more):
     assert set(running_limits(local, local)) <= set(running_limits(local, local + more))
+
+
+def test_a_pinned_micro_batch_beyond_a_ranks_sequences_leaves_budgets_of_as_many():
+    """Plans of slime have one budget for passes over a batch, 8 sequences of a rank here, and over an update, 4 of them."""
+    job = replace(
+        deepseek(1),
+        models=FrozenDict({"actor": load_model("qwen3-0.6b")}),
+        workload=Workload(
+            prompts=8, samples_per_prompt=2, prompt_tokens=300, response_tokens=2000, updates=2
+        ),
+        framework="slime",
+    )
+    model, engine = job.architecture("actor"), load_engine("megatron-core-2025")
+    free, pinned = (
+        train_settings(Sizes(1, 1, 2), model, engine, job, draft)
+        for draft in (TaskDraft(), TaskDraft(micro_batch=14))
+    )
+    assert max(each.token_budget for each in free) == 16384
+    assert {(each.micro_batch, each.token_budget) for each in pinned} == {(14, 0), (14, 32768)}
 
 
 def deepseek(nodes, gpu="h20-141gb"):
