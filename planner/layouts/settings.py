@@ -125,11 +125,16 @@ class PoolCuts:
                     yield replace(sizes, zero=zero)
 
     def _stages(self, sizes: Sizes) -> tuple[Zero, ...]:
-        """Return the ZeRO stages to list: on one rank, which has nothing to share out, the one that is pinned."""
+        """Return the ZeRO stages to list: on one rank, which has nothing to share out, the one that is pinned.
+
+        Fully sharded it casts some layers at a time to the format of products, where others keep them all in both.
+        """
         stages, pinned = self.engine.zero_stages, self.asked.sizes.zero
         if sizes.dp * sizes.cp > 1:
             return stages
-        return (pinned,) if pinned in stages else stages[:1]
+        if pinned in stages:
+            return (pinned,)
+        return tuple(each for each in stages if each in {stages[0], FULLY_SHARDED})
 
     def infer(self) -> Iterator[Sizes]:
         """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""
