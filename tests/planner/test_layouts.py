@@ -8,17 +8,23 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import begun_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Job, NodeGroup, Rewards
+from rlplan.plan import TaskDraft
 from rlplan.planner.layouts.settings import (
     LARGEST_STAGE,
     PoolCuts,
+    Sizes,
     generate_layouts,
     infer_layouts,
+    is_power,
     nearly_equal,
     powers_of_two,
     running_limits,
     train_layouts,
+    train_settings,
 )
+from rlplan.planner.search import search
 from rlplan.profiles.catalog import load_engine, load_model
+from rlplan.profiles.facts import load_facts
 from rlplan.rules.layouts import divisors
 from rlplan.workload import Workload
 from tests.planner.brute_force import small_jobs
@@ -123,6 +129,56 @@ def test_as_many_sequences_run_as_are_begun(local, begun, limits):
 @given(st.integers(1, 3000), st.integers(0, 3000))
 def test_where_more_is_begun_no_limit_is_lost(local, more):
     assert set(running_limits(local, local)) <= set(running_limits(local, local + more))
+
+
+@given(small_jobs(), st.sampled_from([1, 3, 5, 6]), st.integers(1, 4))
+def test_a_larger_cluster_has_the_cuts_of_one_of_few_whole_nodes(job, per_node, nodes):
+    """Pipelines of other sizes than powers of two that do not divide the layers are of all GPUs only."""
+    model, engine = job.architecture("actor"), load_engine("fsdp2")
+
+    def cuts(cluster_nodes):
+        group = replace(job.cluster[0], gpus_per_node=per_node, nodes=cluster_nodes)
+        pool = PoolCuts(model, engine, replace(job, cluster=(group,)), nodes * per_node, per_node)
+        every = {*pool.train(), *pool.infer()}
+        return {each for each in every if is_power(each.pp) or model.num_layers % each.pp == 0}
+
+    assert cuts(nodes) <= cuts(nodes + 1)
+
+
+def test_one_node_more_keeps_the_plan_of_three_gpus_that_share_out_no_batch_equally():
+    """32 sequences on three GPUs were 4 % slower once the cluster had a second node, on two of whose six GPUs it ran."""
+    job = Job(
+        algorithm="reinforce-plus-plus",
+        models=FrozenDict(dict.fromkeys(("actor", "reference"), load_model("qwen2.5-1.5b"))),
+        workload=Workload(prompts=16, samples_per_prompt=2, prompt_tokens=64, response_tokens=300),
+        cluster=(NodeGroup(gpu="mi300x", gpus_per_node=3, inter_node_gbps=50.0),),
+        engines=Engines(train="fsdp2", generate="vllm-0.15"),
+        precision="bf16",
+        rewards=Rewards(function="digits"),
+    )
+    more = replace(job, cluster=(replace(job.cluster[0], nodes=2),))
+    one, two = (search(each, load_facts(each)).plans[0] for each in (job, more))
+    assert one.plan.tasks["actor.update"].dp == 3
+    assert two.forecast.iteration_seconds <= one.forecast.iteration_seconds
+
+
+def test_a_pinned_micro_batch_beyond_a_ranks_sequences_leaves_budgets_of_as_many():
+    """Plans of slime have one budget for passes over a batch, 8 sequences of a rank here, and over an update, 4 of them."""
+    job = replace(
+        deepseek(1),
+        models=FrozenDict({"actor": load_model("qwen3-0.6b")}),
+        workload=Workload(
+            prompts=8, samples_per_prompt=2, prompt_tokens=300, response_tokens=2000, updates=2
+        ),
+        framework="slime",
+    )
+    model, engine = job.architecture("actor"), load_engine("megatron-core-2025")
+    free, pinned = (
+        train_settings(Sizes(1, 1, 2), model, engine, job, draft)
+        for draft in (TaskDraft(), TaskDraft(micro_batch=14))
+    )
+    assert max(each.token_budget for each in free) == 16384
+    assert {(each.micro_batch, each.token_budget) for each in pinned} == {(14, 0), (14, 32768)}
 
 
 def deepseek(nodes, gpu="h20-141gb"):

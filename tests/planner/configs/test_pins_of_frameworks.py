@@ -74,3 +74,25 @@ def test_a_role_that_trains_on_one_rank_keeps_the_stage_that_is_pinned_of_its_up
     )
     assert found.plan.tasks["actor.update"].zero == 1
     assert found.forecast.iteration_seconds == free.forecast.iteration_seconds
+
+
+def test_a_stage_that_is_pinned_on_one_rank_is_no_better_than_the_free_answer():
+    """Sharded over one rank, layers are cast to bf16 a few at a time: the cache and the passes have more room."""
+    job = resolve_job(
+        replace(
+            JOB,
+            models=FrozenDict(actor="qwen3-0.6b"),
+            workload=Workload(
+                prompts=2, samples_per_prompt=8, prompt_tokens=300, response_tokens=6000
+            ),
+            cluster=(NodeGroup(gpu="l40s", gpus_per_node=1),),
+        ),
+        Path(),
+    )
+    pinned = Pinned(tasks=FrozenDict({"actor.compute_log_prob": TaskDraft(zero=3)}))
+    free, kept = (
+        plans_of(job, load_facts, target="easyr1", pinned=each) for each in (NOTHING_PINNED, pinned)
+    )
+    assert free.gap == 0
+    assert free.plans[0].plan.tasks["actor.update"].zero == 3
+    assert free.plans[0].forecast == kept.plans[0].forecast
