@@ -42,6 +42,7 @@ from rlplan.planner.configs.sizes import (
     SERVICE,
     divided,
     models_of,
+    ray_width,
     recomputed_parts,
     role_sizes,
     trainer_options,
@@ -250,10 +251,7 @@ def _said_width(settings: Settings) -> int | None:
     said = settings.optional_whole("gpus_per_node")
     if said is not None:
         return said
-    given = settings.flat.get(settings.key_of("ray_gpus"))
-    if given is None or given.gaps or not isinstance(given.value, int):
-        return None
-    return given.value if given.value >= gpus_of_a_node(settings) else None
+    return ray_width(settings, gpus_of_a_node(settings))
 
 
 def _is_served(settings: Settings, role: Role) -> bool:
