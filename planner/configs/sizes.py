@@ -57,6 +57,18 @@ OTHER_MODULES: Final = "modules computed again that are neither experts nor the 
 UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 
 
+def ray_width(settings: Settings, least: int) -> int | None:
+    """Return the GPUs of a node as a script's own `ray start` says them; None where it says none, or too few.
+
+    Args:
+        least: GPUs that a node has at least, as other keys have it.
+    """
+    given = settings.flat.get(settings.key_of("ray_gpus"))
+    if given is None or given.gaps or not isinstance(given.value, int):
+        return None
+    return given.value if given.value >= least else None
+
+
 def divided(settings: Settings, key: str, gpus: int, model_gpus: int) -> int:
     """Return how many copies of a model's GPUs a pool has.
 

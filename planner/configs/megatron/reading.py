@@ -42,6 +42,7 @@ from rlplan.planner.configs.sizes import (
     SERVICE,
     divided,
     models_of,
+    ray_width,
     recomputed_parts,
     role_sizes,
     trainer_options,
@@ -242,7 +243,15 @@ def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
     beside = rollout + (settings.whole("validation_gpus") if own else 0)
     if not beside:
         return per_node, nodes
-    return nodes_of(train + beside, settings.optional_whole("gpus_per_node") or per_node)
+    return nodes_of(train + beside, _said_width(settings) or per_node)
+
+
+def _said_width(settings: Settings) -> int | None:
+    """Return the GPUs of a node, as a key or the script's own `ray start` says them; None where neither does."""
+    said = settings.optional_whole("gpus_per_node")
+    if said is not None:
+        return said
+    return ray_width(settings, gpus_of_a_node(settings))
 
 
 def _is_served(settings: Settings, role: Role) -> bool:
@@ -276,9 +285,12 @@ def _generating(pools: tuple[RunPool, ...]) -> RunPool:
 
 
 def _guesses_nodes(settings: Settings, rollout: int) -> bool:
-    """Tell whether nothing says how many GPUs a node has: trainers that are part of one leave room for engines."""
-    named = settings.optional_whole("gpus_per_node") is not None
-    return rollout > 0 and settings.whole("actor_nodes") == 1 and not named
+    """Tell whether nothing says how many GPUs a node has: trainers that are part of one leave room for engines.
+
+    Whatever part of a node `--actor-num-gpus-per-node` says: ray/placement_group.py packs all bundles into as few nodes as
+    it can, and gives the trainers the first of them.
+    """
+    return rollout > 0 and _said_width(settings) is None
 
 
 def compares(settings: Settings) -> bool:

@@ -87,16 +87,17 @@ def _mode(settings: Settings) -> Mapping[str, Any] | None:
     """Return the mode: a batch ahead, or without an end with --fully-async (rollout/fully_async_rollout.py).
 
     So many samples are under way as a step learns from, or as a flag says; behind them wait those of a buffer. The example
-    before it (examples/fully_async, of before August 2026) has slime's queue, which new weights do not pass by.
+    before it (examples/fully_async, of before August 2026) has slime's queue, which new weights do not pass by. What becomes of
+    a cache then is of the sync of weights, whatever rollout there is (update_weight_from_distributed/mixin.py).
     """
     if not never_stops(settings):
         return one_off(settings)
+    kept = settings.word("pauses")
     if not (settings.on("fully_async") or OWN_ENDLESS in str(settings.value("rollout_function"))):
         held = batch_of(settings) + WAITING_GROUPS * settings.whole("samples")
-        return endless(steps_ahead(settings, held), "recompute")
+        return endless(steps_ahead(settings, held), kept)
     staleness = _under_way(settings) / batch_of(settings) + settings.number("async_buffer")
     most = settings.optional_whole("max_staleness")
-    kept = settings.word("pauses")
     return endless(staleness if most is None else min(staleness, max(1, most)), kept)
 
 

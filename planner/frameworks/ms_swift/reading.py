@@ -16,6 +16,7 @@ from rlplan.job import (
 )
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import BATCH_AHEAD_MODE, Recompute, TaskPlan
+from rlplan.planner.configs.broken import actor_of
 from rlplan.planner.configs.losses import (
     algorithm_notes,
     algorithm_of,
@@ -313,6 +314,16 @@ def _recompute(settings: Settings, trainer: str) -> Recompute:
     return "full" if on or settings.on("checkpoints") else "none"
 
 
+def _freezes_tower(settings: Settings) -> bool:
+    """Tell whether the tower of a model that reads images does not learn: by itself where all weights are trained.
+
+    Beside adapters nothing else learns anyway.
+    """
+    model = actor_of(settings)
+    reads_images = model is not None and bool(model.vision_parameters)
+    return reads_images and not is_tuned(settings) and settings.on("freezes_tower")
+
+
 def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states: what leaves the GPUs while an engine generates on them.
 
@@ -321,6 +332,8 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
     own = settings.of(trainer, role)
     fused = "fused" if settings.on("liger_kernel") and role == "actor" else None
     options = trainer_options(own, fused if trainer != MEGATRON else None)
+    if role == "actor":
+        options = replace(options, freezes_tower=_freezes_tower(settings))
     weights, states = _leaves(settings, "offloads_model"), _leaves(settings, "offloads_optimizer")
     if role == "actor" and weights != states:
         options = replace(options, offloads=("weights", "gradients") if weights else ("optimizer",))

@@ -21,6 +21,7 @@ from rlplan.planner.configs.sizes import (
     MOST_RUNNING,
     divided,
     nearest_divisor,
+    ray_width,
     role_sizes,
     rollout_engine,
     trainer_options,
@@ -67,7 +68,7 @@ def run_of(settings: Settings) -> Run:
         model_keys=keys,
         work=_work(settings, learners),
         groups=(_nodes(settings, learners + engines),),
-        least_node=None if settings.optional_whole("gpus_per_node") else max(_learners(settings)),
+        least_node=None if _said_width(settings) else max(_learners(settings)),
         pools=tuple(pools),
         generate=_generation(settings, pools[-1]),
         usual_running=True,
@@ -141,9 +142,15 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     return models, keys
 
 
+def _said_width(settings: Settings) -> int | None:
+    """Return the GPUs of a node, as mason.py's command or the script's own `ray start` says them."""
+    least = max(_learners(settings))
+    return settings.optional_whole("gpus_per_node") or ray_width(settings, least)
+
+
 def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
     """Return GPUs of a node, and nodes, as it is launched."""
-    per_node = settings.optional_whole("gpus_per_node") or gpus
+    per_node = _said_width(settings) or gpus
     return (gpus, 1) if gpus <= per_node else (per_node, -(-gpus // per_node))
 
 

@@ -67,6 +67,18 @@ CASES = {
         Checkpoints(every=25, states=("weights",)),
         500,
     ),
+    "trl as transformers saves where nothing says how often": (
+        "trl", TRL, None, Checkpoints(every=250), 500,
+    ),
+    # One more behind the last step, unless that had one.
+    "easyr1": (
+        "easyr1",
+        ("-m verl.trainer.main worker.actor.model.model_path=Qwen/Qwen2.5-7B-Instruct trainer.val_freq=20 "
+        "trainer.max_steps=90 trainer.save_freq=30"),
+        Evaluation(every=20, after_last=True),
+        Checkpoints(every=30),
+        90,
+    ),
 }  # fmt: skip
 
 

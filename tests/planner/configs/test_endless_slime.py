@@ -109,7 +109,7 @@ def test_the_example_of_a_rollout_without_an_end_lets_groups_wait_without_regard
         # What --fully-async stands for (miles/utils/arguments.py, resolve_rollout_function_paths).
         ("miles.rollout.fully_async_rollout.FullyAsyncRolloutFn", 3.0, "keep"),
         # The example before it: 256 samples run, and 1,000 groups may wait, so more than the 8 steps that are counted.
-        ("fully_async_rollout.generate_rollout_fully_async", 8.0, "recompute"),
+        ("fully_async_rollout.generate_rollout_fully_async", 8.0, "keep"),
     ],
 )
 def test_a_rollout_of_miles_that_never_stops_is_one_without_the_switch_too(
@@ -121,6 +121,9 @@ def test_a_rollout_of_miles_that_never_stops_is_one_without_the_switch_too(
     assert draft.tasks["actor.generate"].max_running == 24
     shared = words.replace("train_async.py", "train.py")
     assert imported("miles", shared.split(), OPTIONS).draft.mode == "sync"
+    # update_weight_from_distributed/mixin.py: any other mode flushes the cache
+    usual = words.replace(" --pause-generation-mode in_place", "")
+    assert imported("miles", usual.split(), OPTIONS).draft.in_flight == "recompute"
 
 
 def test_validation_of_miles_on_engines_of_its_own_has_gpus_and_holds_nothing_up():

@@ -163,7 +163,7 @@ def test_only_what_another_program_takes_is_said_by_a_pattern():
         framework: set(load_config_sheet(framework).named_patterns()) for framework in FRAMEWORKS
     }
     mappings = {"apply-chat-template-kwargs.*", "train-env-vars.*", "multimodal-keys.*"}
-    assert patterns["slime"] == {"sglang-*", "router-*", "server.*"} | mappings
+    assert patterns["slime"] == {"sglang-*", "router-*", "server.*", "ray.*"} | mappings
     printed = "$(python3 *miles/utils/external_utils*"  # no flag: what prints flags
     own = {"dashboard-*", "eval-sglang-*", "mooncake-store-init-kwargs.*", printed}
     assert patterns["miles"] == patterns["slime"] | own

@@ -166,6 +166,19 @@ def test_what_leaves_the_gpus_is_what_is_said():
 
 
 @pytest.mark.parametrize(
+    ("more", "frozen"),
+    [
+        ("--model Qwen/Qwen2.5-VL-7B-Instruct", True),  # arguments/tuner_args.py: freeze_vit is on
+        ("--model Qwen/Qwen2.5-VL-7B-Instruct --freeze_vit false", False),
+        ("--model Qwen/Qwen2.5-VL-7B-Instruct --tuner_type lora", False),  # an adapter learns alone
+        ("--freeze_vit true", False),  # of a model that reads no images
+    ],
+)
+def test_the_tower_of_images_does_not_learn_unless_it_is_said(more, frozen):
+    assert swift("together", more).job.trainer("actor").freezes_tower == frozen
+
+
+@pytest.mark.parametrize(
     ("more", "whole"),
     [
         ("--deepspeed zero3", True),

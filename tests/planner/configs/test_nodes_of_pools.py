@@ -79,3 +79,24 @@ def test_a_node_whose_gpus_a_configuration_says_is_so_wide_on_any_gpu():
     options = ImportOptions(gpu="gb200", mean_response=300, mean_prompt=100, environment={})
     (group,) = imported("slime", f"{SLIME} --num-gpus-per-node 8".split(), options).job.cluster
     assert (group.gpus_per_node, group.nodes) == (8, 1)
+
+
+@pytest.mark.parametrize(("gpu", "cluster"), [("h100", (8, 4)), ("gb200", (4, 8))])
+def test_trainers_on_parts_of_several_nodes_are_packed_beside_engines(gpu, cluster):
+    """Pack them as slime does, whose trainers then have the first nodes whole."""
+    parts = "--actor-num-nodes 4 --actor-num-gpus-per-node 4 --rollout-num-gpus 16"
+    options = ImportOptions(gpu=gpu, mean_response=300, mean_prompt=100, environment={})
+    (group,) = imported("slime", f"{SLIME} {parts}".split(), options).job.cluster
+    assert (group.gpus_per_node, group.nodes) == cluster
+
+
+@pytest.mark.parametrize(
+    ("said", "cluster"), [("4", (4, 2)), ("8", (8, 1)), ("$(nvidia-smi -L | wc -l)", (8, 1))]
+)
+def test_what_a_script_tells_ray_of_its_node_is_how_wide_it_is(tmp_path, said, cluster):
+    script = tmp_path / "run.sh"
+    command = " ".join(SLIME.split())
+    script.write_text(f"ray start --head --num-gpus {said}\npython3 {command}\n", encoding="utf-8")
+    options = ImportOptions(gpu="h100", mean_response=300, mean_prompt=100, environment={})
+    (group,) = imported("slime", [str(script)], options).job.cluster
+    assert (group.gpus_per_node, group.nodes) == cluster

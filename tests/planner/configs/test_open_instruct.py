@@ -7,7 +7,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
-from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.frameworks import DATA_PARTS
 from rlplan_cli.config_options import framework_of
@@ -153,3 +153,16 @@ def test_its_log_has_a_step_and_its_training(tmp_path):
     log = read_log(path)
     assert (log.sheet.name, log.step_seconds) == ("open-instruct", 100.0)
     assert log.stage_seconds == {"update_actor": 70.0}
+
+
+def test_nodes_have_the_gpus_that_the_script_tells_ray(tmp_path):
+    script = tmp_path / "grpo.sbatch"
+    command = (
+        "python open_instruct/grpo_fast.py --num_samples_per_prompt_rollout 8 --num_unique_prompts_rollout 64 --pack_length 10240 "
+        "--response_length 8192 --model_name_or_path Qwen/Qwen3-8B --deepspeed_stage 3 --num_learners_per_node 1 "
+        "--vllm_num_engines 7"
+    )
+    script.write_text(f"ray start --head --num-gpus=4 --num-cpus=32\n{command}\n", encoding="utf-8")
+    options = ImportOptions(gpu="gh200", mean_response=300, mean_prompt=100, environment={})
+    (group,) = imported("open-instruct", [str(script)], options).job.cluster
+    assert (group.gpus_per_node, group.nodes) == (4, 2)

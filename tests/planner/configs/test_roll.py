@@ -98,8 +98,11 @@ def test_groups_of_the_first_version_are_read_by_their_names_there(examples):
     more = "val_batch_size: 100\nval_env_manager: {group_size: 1, env_groups: 64, tags: [FrozenLake], n_groups: [64]}\n"
     (examples / "lake.yaml").write_text(text + more, encoding="utf-8")
     found = imported("roll", [str(examples / "lake.yaml")], OPTIONS)
-    assert (found.settings.sheet.version, found.keys.unknown) == ("0.2.1", ())
+    assert (found.settings.sheet.version, found.keys.unknown) == ("0.1.1", ())
     assert found.settings.whole("env_groups") == 128
+    # No key left the pass for old log-probabilities out then, whatever an iteration updates.
+    assert found.job.old_log_prob == "trainer"
+    assert found.job.engines.generate == "vllm-0.8"
     rule = "evaluated-episodes-fill-their-environments"
     assert rule not in {
         each.rule for each in check_config("roll", [str(examples / "lake.yaml")], OPTIONS).findings
