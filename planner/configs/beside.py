@@ -112,7 +112,12 @@ def _evaluation(run: _RunSettings) -> Evaluation | None:
     if run.is_off("validation_on") or run.count("validation_gpus"):
         return None
     first = run.is_on("validation_first") and not run.is_on("validation_skips_first")
-    if every is None and not (first and run.settings.is_given("validation_first")):
+    alone = (
+        first
+        and run.settings.is_given("validation_first")
+        and not run.is_off("validation_first_alone")
+    )
+    if every is None and not alone:
         return None
     return Evaluation(
         every=every,
@@ -148,9 +153,22 @@ def _notes(run: _RunSettings, evaluation: Evaluation | None) -> Iterator[str]:
         )
     for key in dict.fromkeys(run.lost):
         yield f"{key} cannot be evaluated: what it says of validation and checkpoints is left out"
+    for name, what in (("validation", "validation"), ("checkpoint", "checkpoints")):
+        yield from _other_frequencies(run, name, what)
     if evaluation is not None and evaluation.prompts is None:
         every = f" every {evaluation.every} steps" if evaluation.every else ""
         yield (
             f"validation{every} is not counted: no key says how many prompts it has; say it under evaluation.prompts of "
             "the job"
         )
+
+
+def _other_frequencies(run: _RunSettings, name: str, what: str) -> Iterator[str]:
+    """Yield a note for each frequency that is not in steps: no key says how many steps an epoch, or an hour, has."""
+    if run.is_off(f"{name}_on") and not run.count(f"{name}_epochs"):
+        return
+    for unit in ("epochs", "seconds"):
+        if run.count(f"{name}_{unit}"):
+            key = run.settings.key_of(f"{name}_{unit}")
+            said = run.settings.given(key)
+            yield f"{key}={said} is not counted: no key says how many steps there are between {what} by {unit}"

@@ -1,4 +1,4 @@
-"""Find models that a configuration names and no forecast counts: by keys of which nothing is known, or that are left out."""
+"""Find models and parallel sizes that a configuration names and no forecast counts: by keys of which nothing is known, or that are left out."""
 
 import re
 from collections.abc import Iterator
@@ -32,8 +32,24 @@ OTHERS: Final = frozenset(
 )  # fmt: skip
 SIZED: Final = re.compile(r"(?<![a-z0-9])\d+(\.\d+)?b(?![a-z])", re.IGNORECASE)
 
+# How keys call sizes by which a model, its sequences or experts are cut.
+PARALLEL: Final = re.compile(
+    r"(?:_parallel_size|_parallelism|(?:^|_)(?:tp|pp|cp|sp|ep|tensor_parallel|ulysses)(?:_size|_degree)?)$"
+)
 
-def uncounted_models(found: Imported) -> Iterator[str]:
+
+def uncounted(found: Imported) -> Iterator[str]:
+    """Yield, in words, what a configuration names and a forecast does not count though a verdict hangs on it."""
+    yield from _uncounted_models(found)
+    flat = found.settings.flat
+    for key in found.keys.unknown:
+        value = flat[key].value
+        cuts = isinstance(value, int) and not isinstance(value, bool) and value > 1
+        if cuts and PARALLEL.search(key.rpartition(".")[2].replace("-", "_").lower()):
+            yield f"{key}={value} is called as a parallel size, and is not counted: memory may be another"
+
+
+def _uncounted_models(found: Imported) -> Iterator[str]:
     """Yield, in words, the models that a configuration names and a forecast does not count."""
     keys, flat = found.keys, found.settings.flat
     counted = {str(flat[key].value) for key in keys.mapped}

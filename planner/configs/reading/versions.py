@@ -21,6 +21,17 @@ OPTION: Final = "--framework-version"
 # Beside a script, and in the folders above it: up to its repository's root, or so many where none is seen.
 REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Dockerfile*")
 MOST_FOLDERS: Final = 4
+# How copies of a framework inside another repository are called, and folders of what is others'.
+COPIES: Final = r"(?:{})(?:[-_.]?v?\d[\w.]*|[-_](?:main|master|train))?$"
+OF_OTHERS: Final = (
+    "third_party",
+    "third-party",
+    "thirdparty",
+    "3rdparty",
+    "external",
+    "submodules",
+    "deps",
+)
 MINOR: Final = "_minor"
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
@@ -226,8 +237,10 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
             _is_gone(then, each.older or key, each.value) for key, each in settings.flat.items()
         ):
             continue
-        for folder in _folders(script):
-            for name, text in sheet.version_marks.get(version, FrozenDict()).items():
+        checkouts = [each for above in _folders(script) for each in _checkouts(sheet, above)]
+        marks = sheet.version_marks.get(version, FrozenDict())
+        for folder in checkouts if marks else ():
+            for name, text in marks.items():
                 file = folder / name
                 if file.is_file() and text in script_text(file):
                     return version, f"with {text} as from {version} on ({file})"
@@ -377,15 +390,37 @@ def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
     patterns = [re.compile(each) for each in sheet.images]
     yield from _matches(patterns, path, comments=True)
     for folder in _folders(path):
-        for name in sheet.version_files:
-            if (folder / name).is_file():
-                text = script_text(folder / name)
-                version = _said_in(text)
-                yield _Hint(of="version", version=version, words=version, where=str(folder / name))
-        yield from _own_version(sheet, folder)
+        for checkout in _checkouts(sheet, folder):
+            yield from _of_checkout(sheet, checkout)
         for pattern in REQUIREMENTS:
             for file in sorted(folder.glob(pattern)):
                 yield from _matches(patterns, file)
+
+
+def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
+    """Yield what a folder says of its version, where it is a checkout of the framework.
+
+    A file that is called as other projects call theirs (`version.txt`) counts beside the framework's package alone.
+    """
+    for name in sheet.version_files:
+        file = folder / name
+        if file.is_file() and ("/" in name or (folder / sheet.package).is_dir()):
+            version = _said_in(script_text(file))
+            yield _Hint(of="version", version=version, words=version, where=str(file))
+    yield from _own_version(sheet, folder)
+
+
+def _checkouts(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
+    """Yield where a checkout may lie: a folder itself, and those in it that are called as the framework is."""
+    yield folder
+    called = re.compile(
+        COPIES.format("|".join({re.escape(sheet.name), re.escape(sheet.title)})), re.IGNORECASE
+    )
+    for place in (folder, *(folder / name for name in OF_OTHERS)):
+        if place.is_dir():
+            yield from sorted(
+                each for each in place.iterdir() if called.match(each.name) and each.is_dir()
+            )
 
 
 def _said_in(text: str) -> str:

@@ -289,9 +289,12 @@ def _notes(settings: Settings, backend: str) -> Iterator[str]:
         yield VALUE_NOTE
     if _resamples(settings):
         yield REFERENCE_NOTE
-    own = settings.of(_trainer(settings), "actor")
+    own, sheet = settings.of(_trainer(settings), "actor"), settings.sheet
     if not own.on("packs") and not own.on("dynamic"):
         yield PADDED_NOTE
+    if settings.is_given("refit_buffer_gib") and not settings.on("reads_refit_buffer"):
+        key = settings.key_of("refit_buffer_gib")
+        yield f"{key} has no effect in {sheet.title} {sheet.version}: a refit takes a share of what is free on its GPU"
     if settings.value("critic_prompts") is None and not distils(settings):
         yield from algorithm_notes(settings, _algorithm(settings))
 
@@ -351,7 +354,11 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
 def _bucket_bytes(settings: Settings) -> int | None:
     """Return the buckets of a refit; vLLM on GPUs of its own gets weights packed otherwise (algorithms/grpo.py, refit_policy_generation)."""
     uses = settings.on("colocated") or settings.word("backend") == "sglang"
-    if not uses or settings.value("refit_buffer_gib") is None:
+    if (
+        not uses
+        or not settings.on("reads_refit_buffer")
+        or settings.value("refit_buffer_gib") is None
+    ):
         return None
     return max(1, round(settings.number("refit_buffer_gib") * GIB))
 

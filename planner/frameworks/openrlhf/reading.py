@@ -14,9 +14,9 @@ from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Ru
 from rlplan.planner.configs.sizes import (
     ONLY_READ,
     adapter_of,
-    eager_engine,
     models_of,
     role_sizes,
+    rollout_engine,
     trainer_options,
     updates_of,
 )
@@ -24,10 +24,9 @@ from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
 
 TRAINER: Final = "deepspeed"
-ENGINE: Final = "vllm-0.11"
 PADDING: Final = "deepspeed-zero3"
-# Sequences that an engine decodes at a time at most: vLLM's own default on cards of 70 GiB and more.
-MAX_RUNNING: Final = 1024
+# From which share on colocated engines get another one in its place, up to 0.6.0 (cli/train_ppo_ray.py).
+TOO_MUCH: Final = 0.9
 # What a reward's address begins with where it is no function's file.
 PYTHON: Final = ".py"
 PACKED_NOTE: Final = (
@@ -50,7 +49,7 @@ def run_of(settings: Settings) -> Run:
         trainer=TRAINER,
         engines=Engines(
             train=trains if _packs(settings) or needs_more else PADDING,
-            generate=_engine(settings),
+            generate=rollout_engine(settings),
             sleeps=settings.on("rollout_sleeps"),
         ),
         algorithm=_algorithm(settings),
@@ -61,6 +60,7 @@ def run_of(settings: Settings) -> Run:
         least_node=settings.whole("actor_gpus_per_node"),
         pools=pools,
         generate=_generation(settings, rollout),
+        usual_running=True,
         trainers=sizes,
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings),
@@ -82,8 +82,9 @@ def _notes(settings: Settings, *, is_padded: bool) -> Iterator[str]:
 
 
 def _packs(settings: Settings) -> bool:
-    """Tell whether samples are packed: token budgets pack them, asked for or not (cli/train_ppo_ray.py)."""
-    return settings.on("packs") or settings.of(TRAINER, "actor").on("dynamic")
+    """Tell whether samples are packed: token budgets and rings pack them, asked for or not (cli/train_ppo_ray.py)."""
+    actor = settings.of(TRAINER, "actor")
+    return settings.on("packs") or actor.on("dynamic") or actor.whole("cp") > 1
 
 
 def _say_doubts(settings: Settings) -> None:
@@ -177,8 +178,14 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
 
 
 def _options(settings: Settings, role: Role) -> TrainerOptions:
-    """Return how a role's trainer keeps its states and makes its logits: entropies need a second gradient."""
-    counts = role == "actor" and bool(settings.loss("entropy_coefficient"))
+    """Return how a role's trainer keeps its states and makes its logits: entropies need a second gradient.
+
+    A weight of 0 still computes them, for the log, since 0.8.3 (trainer/ray/ppo_actor.py; commit db57d18c).
+    """
+    weight = settings.loss("entropy_coefficient")
+    counts = role == "actor" and (
+        bool(weight) or (weight is not None and settings.on("entropy_counts"))
+    )
     return trainer_options(settings.of(TRAINER, role), "entropy" if counts else None)
 
 
@@ -204,10 +211,6 @@ def _longest(settings: Settings) -> tuple[int | None, int | None]:
     return None, settings.optional_whole("max_response")
 
 
-def _engine(settings: Settings) -> str:
-    return eager_engine(ENGINE, eager=settings.on("eager"))
-
-
 def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
     tp = settings.whole("rollout_tp")
     asked = _rollout_gpus(settings)
@@ -216,12 +219,20 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         raise settings.refused("engines", problem, f"{pool.gpus // tp} engines of TP {tp}")
     return TaskPlan(
         pool=pool.name,
-        engine=_engine(settings),
+        engine=rollout_engine(settings),
         tp=tp,
         dp=pool.gpus // tp,
-        max_running=MAX_RUNNING,
-        memory_fraction=settings.number("memory_fraction"),
+        max_running=settings.whole("most_running"),
+        memory_fraction=_memory_fraction(settings),
     )
+
+
+def _memory_fraction(settings: Settings) -> float:
+    """Return the engines' share of their GPUs."""
+    asked, instead = settings.number("memory_fraction"), settings.value("colocated_share")
+    if instead is None or asked < TOO_MUCH or not settings.on("colocate_all"):
+        return asked
+    return settings.number("colocated_share")
 
 
 def _loss(settings: Settings) -> Hyperparameters:

@@ -12,7 +12,6 @@ from rlplan.planner.configs.writing.export import (
     launch_script,
     states_leaving,
 )
-from rlplan.planner.frameworks.openrlhf.reading import ENGINE
 from rlplan.profiles.sheets import load_engine
 
 START: Final = "python3 -m openrlhf.cli.train_ppo_ray"
@@ -156,7 +155,7 @@ def _batches(export: Export, trained: TaskPlan, passed: TaskPlan) -> None:
 
 def _generation(export: Export) -> None:
     layout = export.generate
-    export.engine_word({"vllm": ENGINE})
+    export.engine_word(export.sheet.settings["rollout_engine"].values)
     export.put("rollout_tp", layout.tp)
     export.put("memory_fraction", layout.memory_fraction)
     export.put("eager", layout.engine.endswith("-eager"))
@@ -164,6 +163,10 @@ def _generation(export: Export) -> None:
 
 def _losses(export: Export) -> None:
     export.put_losses()
+    if not export.losses["entropy_coefficient"] and export.plan.job.trainer("actor").logits is None:
+        export.values.pop(
+            "actor.entropy_coef", None
+        )  # a weight of 0 computes entropies all the same
     low, high = export.losses["clip_ratio"], export.losses["clip_ratio_high"]
     if low != high:
         export.values["actor.eps_clip_low_high"] = (low, high)

@@ -1,5 +1,6 @@
 """SkyRL: everything on the policy's GPUs, or policy, reference, critic and engines apart; FSDP2 or Megatron, and vLLM."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -33,6 +34,7 @@ from rlplan.planner.configs.sizes import (
     eager_engine,
     models_of,
     most_turns,
+    nearest_divisor,
     recomputed_parts,
     role_sizes,
     trainer_options,
@@ -43,6 +45,8 @@ from rlplan.units import GIB
 
 FSDP, MEGATRON, DEEPSPEED = "fsdp", "megatron", "deepspeed"
 ONE_STEP_OFF: Final = "main_async"
+# What becomes of samples of an update that ranks do not divide (`uneven_updates` of the sheet).
+LOSES, STOPS = "lose", "stop"
 FULLY_ASYNC: Final = "fully_async"
 # Losses that are of the log-probabilities which the engine sampled by (skyrl/backends/skyrl_train/utils/ppo_utils.py,
 # LOSSES_WITHOUT_OLD_LOGPROBS), as the sheet of keys calls them.
@@ -292,13 +296,37 @@ def _work(settings: Settings) -> Work:
     return Work(
         prompts=prompts,
         samples=samples,
-        updates=updates_of_rows(settings, prompts, samples),
+        updates=_updates(settings, prompts, samples),
         epochs=settings.whole("epochs"),
         max_prompt=settings.whole("max_prompt"),
         max_response=most if turns == 1 else None,
         max_total=total,
         turns=turns,
     )
+
+
+def ranks_of(settings: Settings, role: Role) -> int:
+    """Return a role's data-parallel ranks; 0 where its sizes do not divide its GPUs."""
+    own = of_role(settings, role)
+    copy = math.prod(own.whole(name) for name in ("tp", "pp", "cp"))
+    gpus = gpus_of(settings, role)
+    return gpus // copy if copy >= 1 and gpus % copy == 0 else 0
+
+
+def _updates(settings: Settings, prompts: int, samples: int) -> int:
+    """Return the updates of a step; what its ranks do not divide is a doubt, and makes more of them up to train-0.3."""
+    ranks, mini = ranks_of(settings, "actor"), settings.whole("mini_prompts") * samples
+    updates = updates_of_rows(settings, prompts, samples)
+    if not ranks or not mini % ranks or mini < ranks:
+        return updates
+    kept = mini // ranks
+    if settings.word("uneven_updates") == LOSES:
+        updates = nearest_divisor(prompts * samples, prompts * samples // ranks / kept)
+        what = f"{mini} samples of an update on {ranks} ranks, of which each takes {kept}: {updates} updates a step"
+    else:
+        what = f"{mini} samples of an update on {ranks} ranks, which are filled up to {(kept + 1) * ranks}"
+    settings.doubt("mini_prompts", what)
+    return updates
 
 
 def _limited_by_engine(settings: Settings) -> bool:
@@ -316,7 +344,7 @@ def _work_of_harness(settings: Settings) -> Work:
     return Work(
         prompts=prompts,
         samples=samples,
-        updates=updates_of_rows(settings, prompts, samples),
+        updates=_updates(settings, prompts, samples),
         epochs=settings.whole("epochs"),
         max_total=most if norm is None else min(most, norm),
         turns=most_turns(settings) if settings.is_given("turns") else None,

@@ -18,10 +18,12 @@ from rlplan.planner.frameworks.skyrl.reading import (
     FSDP,
     MEGATRON,
     OF_SAMPLED,
+    STOPS,
     compares,
     gpus_of,
     is_fully_async,
     of_role,
+    ranks_of,
     trainer_of,
     unlike_gpus,
 )
@@ -29,19 +31,12 @@ from rlplan.planner.frameworks.skyrl.reading import (
 CHECKS: Final = "train/utils/utils.py"
 TRAINER: Final = "train/trainer.py"
 ENDLESS: Final = "train/fully_async_trainer.py"
+DISPATCH: Final = "backends/skyrl_train/distributed/dispatch.py"
 CONFIG: Final = "train/config/config.py"
 TEMPORAL: Final = ("gae", "reinforce++")
 BOUND_LOSSES: Final = ("clip_cov", "kl_cov")
 NORMALISED: Final = "seq_mean_token_sum_norm"
 LEGACY_MEAN: Final = "token_mean_legacy"
-
-
-def _ranks(settings: Settings, role: Role) -> int:
-    """Return a role's data-parallel ranks; 0 where its sizes do not divide its GPUs."""
-    own = of_role(settings, role)
-    copy = math.prod(own.whole(name) for name in ("tp", "pp", "cp"))
-    gpus = gpus_of(settings, role)
-    return gpus // copy if divides(copy, gpus) else 0
 
 
 def _trained(settings: Settings) -> Iterator[tuple[Role, str]]:
@@ -69,7 +64,7 @@ def ranks_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
         key = own.key_of(max(sizes, key=lambda name: sizes[name]))
         problem = f"the sizes take {math.prod(sizes.values())} GPUs, which do not divide {gpus}"
         yield from unless(
-            _ranks(settings, role) > 0, key, problem, "sizes whose product divides it"
+            ranks_of(settings, role) > 0, key, problem, "sizes whose product divides it"
         )
 
 
@@ -89,7 +84,7 @@ def expert_ranks_divide_the_gpus(settings: Settings) -> Iterator[Broken]:
 def updates_reach_every_rank(settings: Settings) -> Iterator[Broken]:
     """Give every data-parallel rank whole micro-batches of each update."""
     for role, name in _trained(settings):
-        ranks, own = _ranks(settings, role), of_role(settings, role)
+        ranks, own = ranks_of(settings, role), of_role(settings, role)
         if not ranks:
             continue
         samples = settings.whole(name) * settings.whole("samples") // ranks
@@ -101,10 +96,27 @@ def updates_reach_every_rank(settings: Settings) -> Iterator[Broken]:
         yield from unless(holds, own.key_of("micro_batch"), problem, f"divisors of {samples}")
 
 
+def updates_are_shared_out_evenly(settings: Settings) -> Iterator[Broken]:
+    """Cut an update's samples into as many for each rank, in versions that neither fill them up nor leave some out."""
+    if settings.word("uneven_updates") != STOPS:
+        return
+    for role, name in _trained(settings):
+        ranks, samples = ranks_of(settings, role), settings.whole("samples")
+        update = settings.whole(name) * samples
+        problem = f"x generator.n_samples_per_prompt {samples} does not divide by the {role}'s {ranks} ranks"
+        holds = not ranks or divides(ranks, update)
+        yield from unless(
+            holds,
+            name,
+            problem,
+            f"a multiple of {ranks // math.gcd(ranks, samples) if ranks else 1}",
+        )
+
+
 def steps_reach_every_rank(settings: Settings) -> Iterator[Broken]:
     """Give all ranks of policy and reference a sample of each step."""
-    ranks = [_ranks(settings, "actor")]
-    ranks += [_ranks(settings, "reference")] if compares(settings) else []
+    ranks = [ranks_of(settings, "actor")]
+    ranks += [ranks_of(settings, "reference")] if compares(settings) else []
     samples = settings.whole("prompts") * settings.whole("samples")
     holds = not all(ranks) or samples >= math.lcm(*ranks)
     problem = f"makes {samples} samples, fewer than ranks share"
@@ -290,6 +302,7 @@ RULES: Final = (
     Rule(ranks_divide_the_gpus, CHECKS),
     Rule(expert_ranks_divide_the_gpus, CONFIG),
     Rule(updates_reach_every_rank, CHECKS),
+    Rule(updates_are_shared_out_evenly, DISPATCH),
     Rule(steps_reach_every_rank, CHECKS),
     Rule(engines_fill_the_policys_gpus, CHECKS),
     Rule(shared_gpus_are_as_many, TRAINER),

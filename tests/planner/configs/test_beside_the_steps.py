@@ -47,7 +47,7 @@ CASES = {
         "skyrl",
         ("python -m skyrl.train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen3-4B data.val_data=['x.parquet'] "
         "trainer.eval_interval=50 trainer.eval_before_train=false trainer.ckpt_interval=20 trainer.eval_batch_size=256"),
-        Evaluation(every=50, before_first=False, after_last=False, prompts_at_a_time=256),
+        Evaluation(every=50, before_first=False, after_last=True, prompts_at_a_time=256),
         Checkpoints(every=20),
         None,
     ),
@@ -213,3 +213,43 @@ def test_host_memory_for_a_cache_is_read_where_turns_read_it_again(framework, te
         assert any(
             "until the job has environments" in what for what in alone.keys.not_modelled.values()
         )
+
+
+SKYRL = "python -m skyrl.train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen3-4B data.val_data=['x.parquet']"
+AREAL = """
+experiment_name: a
+trial_name: b
+allocation_mode: sglang:d4+fsdp:d4
+cluster: {n_nodes: 1, n_gpus_per_node: 8}
+gconfig: {n_samples: 4, max_new_tokens: 1024}
+rollout: {max_head_offpolicyness: 2}
+actor: {path: Qwen/Qwen2.5-7B-Instruct, mb_spec: {max_tokens_per_mb: 10240}}
+train_dataset: {batch_size: 64}
+evaluator: {freq_epochs: 1, freq_steps: null, freq_secs: null}
+saver: {freq_epochs: 2, freq_steps: 10, freq_secs: 3600}
+"""
+
+
+def test_skyrl_validates_before_the_first_step_only_where_it_does_so_between_steps():
+    """skyrl/train/trainer.py: `eval_interval > 0 and eval_before_train`."""
+    words = f"{SKYRL} trainer.eval_interval=-1 trainer.eval_before_train=true".split()
+    assert imported("skyrl", words[1:], OPTIONS).job.evaluation is None
+
+
+@pytest.mark.parametrize("framework", ["areal", "trl", "ms-swift"])
+def test_frequencies_by_epochs_and_seconds_are_named_as_not_counted(framework, tmp_path):
+    file = tmp_path / "areal.yaml"
+    file.write_text(AREAL)
+    by_epochs = "--eval_strategy epoch --save_strategy epoch"
+    swift = f"swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --NPROC_PER_NODE 8 --num_generations 8 {by_epochs}"
+    words, keys = {
+        "areal": (
+            [str(file)],
+            {"evaluator.freq_epochs=1", "saver.freq_epochs=2", "saver.freq_secs=3600"},
+        ),
+        "trl": (f"{TRL} {by_epochs}".split(), {"eval_strategy=epoch", "save_strategy=epoch"}),
+        "ms-swift": (swift.split(), {"eval_strategy=epoch", "save_strategy=epoch"}),
+    }[framework]
+    notes = imported(framework, words, OPTIONS).notes
+    said = {note.split(" ")[0] for note in notes if "no key says how many steps" in note}
+    assert said == keys

@@ -11,6 +11,7 @@ import pytest
 from rlplan.errors import UserError
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.sheet import load_config_sheet, spelled
+from rlplan.units import GIB
 from tests.planner.configs.fates import outcome
 
 CATALOGUE = Path(__file__).parent / "data" / "keys_of_nemo_rl.txt"
@@ -402,3 +403,18 @@ def test_references_mean_what_the_command_line_says(tmp_path):
     found = imported("nemo-rl", [str(path), *words], OPTIONS)
     assert found.draft.tasks["reference.compute_log_prob"].micro_batch == 16
     assert found.settings.flat["policy.logprob_batch_size"].where == "the command line"
+
+
+@pytest.mark.parametrize(
+    ("number", "reads"), [("0.2", True), ("0.3", False), ("0.6", False), ("0.7", True)]
+)
+def test_buckets_of_a_refit_count_where_the_version_reads_their_size(number, reads, tmp_path):
+    """algorithms/grpo.py: not from pull request 292 (0.3) to 2592 (0.7)."""
+    file = tmp_path / "grpo.yaml"
+    file.write_text(
+        f"{GRPO}\n".replace("policy: &policy", "policy: &policy\n  refit_buffer_size_gb: 4")
+    )
+    found = imported("nemo-rl", [str(file)], replace(OPTIONS, version=number))
+    assert found.run.bucket_bytes == (4 * GIB if reads else None)
+    named = [note for note in found.notes if "refit_buffer_size_gb has no effect" in note]
+    assert bool(named) != reads

@@ -165,15 +165,79 @@ def test_a_partition_of_zero_plus_plus_is_said_not_to_be_counted():
     assert "ds.zpg" in small("--ds.zpg", "1").keys.without_influence
 
 
-@pytest.mark.parametrize(("version", "sizes"), [(None, (1, 1)), ("0.9", (4, 8)), ("0.5.9", (4, 8))])
-def test_micro_batches_that_nobody_gives_are_those_of_the_version(version, sizes):
-    """4 and 8 sequences up to 0.9.10, one since 0.10 (openrlhf/cli/train_ppo_ray.py)."""
-    left = OLDER.replace("--micro_train_batch_size 2", "").replace(
-        "--micro_rollout_batch_size 4", ""
-    )
-    words = f"{left} --prompt_max_len 1024 --generate_max_len 2048".split()
-    tasks = imported("openrlhf", words, replace(OPTIONS, version=version)).draft.tasks
-    found = tuple(
-        tasks[name].micro_batch for name in ("actor.update", "reference.compute_log_prob")
-    )
-    assert found == sizes
+LEFT = OLDER.replace("--micro_train_batch_size 2", "").replace("--micro_rollout_batch_size 4", "")
+
+
+def sizes(found):
+    tasks = found.draft.tasks
+    return tuple(tasks[name].micro_batch for name in ("actor.update", "reference.compute_log_prob"))
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "wanted"),
+    [
+        (None, "--prompt_max_len 1024", (4, 8)),
+        (None, "", (1, 1)),
+        ("0.9", "", (4, 8)),
+        ("0.5.9", "", (4, 8)),
+    ],
+)
+def test_micro_batches_that_nobody_gives_are_those_of_the_version(version, more, wanted):
+    """4 and 8 sequences up to 0.9.10, one since 0.10 (openrlhf/cli/train_ppo_ray.py); lengths apart end with 0.9.7."""
+    options = replace(OPTIONS, version=version)
+    assert sizes(imported("openrlhf", f"{LEFT} {more}".split(), options)) == wanted
+
+
+@pytest.mark.parametrize(
+    ("files", "version"),
+    [
+        ({"version.txt": "0.8.5.post1\n", "openrlhf/__init__.py": ""}, "0.8.3"),
+        ({"OpenRLHF/version.txt": "0.6.2\n", "OpenRLHF/openrlhf/__init__.py": ""}, "0.6.1"),
+        ({"version.txt": "0.8.5\n"}, "0.10"),  # another project's
+        ({"requirements.txt": "openrlhf[vllm]==0.9.4\n"}, "0.9.3"),
+    ],
+)
+def test_a_checkout_and_pins_say_the_release(tmp_path, files, version):
+    script = tmp_path / "examples" / "run.sh"
+    for name, text in {**files, "examples/run.sh": f"python3 {' '.join(LEFT.split())}\n"}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / ".git").mkdir()
+    found = imported("openrlhf", [str(script)], OPTIONS)
+    assert found.document()["version"] == version
+    assert sizes(found) == ((1, 1) if version == "0.10" else (4, 8))
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "share", "engine"),
+    [
+        ("0.5.9", "", 0.9, "vllm-0.6"),
+        ("0.6.0", "--colocate_all_models", 0.4, "vllm-0.6"),
+        ("0.6.3", "--colocate_all_models", 0.9, "vllm-0.8"),
+        ("0.8.3", "", 0.95, "vllm-0.8"),
+        ("0.9.2", "", 0.95, "vllm-0.11"),
+        ("0.11.2", "", 0.95, "vllm-0.15"),
+    ],
+)
+def test_engines_and_their_share_are_those_of_the_version(version, more, share, engine):
+    """cli/train_ppo_ray.py and the vLLM of setup.py, tags v0.5.9, v0.6.0, v0.6.3, v0.8.3, v0.9.2 and v0.11.0."""
+    words = [*LEFT.split(), *more.split()]
+    draft = imported("openrlhf", words, replace(OPTIONS, version=version)).draft
+    task = draft.tasks["actor.generate"]
+    assert (task.memory_fraction, task.engine) == (share, engine)
+
+
+@pytest.mark.parametrize(
+    ("version", "weight", "logits"),
+    [
+        ("0.8.3", "0.0", "entropy"),
+        ("0.8.2", "0.0", None),
+        (None, "0.0", "entropy"),
+        (None, "0.01", "entropy"),
+    ],
+)
+def test_a_weight_of_0_still_computes_entropies(version, weight, logits):
+    """trainer/ray/ppo_actor.py: return_entropy where the weight is not None, since commit db57d18c (0.8.3)."""
+    options = replace(OPTIONS, version=version)
+    found = imported("openrlhf", [*LEFT.split(), "--entropy_loss_coef", weight], options)
+    assert found.job.trainer("actor").logits == logits

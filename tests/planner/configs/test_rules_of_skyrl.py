@@ -1,5 +1,7 @@
 """Rules that SkyRL finds broken at run time: each broken on purpose, and none by sound configurations."""
 
+from dataclasses import replace
+
 import pytest
 
 from rlplan.planner.configs.broken import rules_of
@@ -13,6 +15,9 @@ BREAKS = {
     "ranks-divide-the-gpus": (MEGATRON, f"{M}.tensor_model_parallel_size=3"),
     "expert-ranks-divide-the-gpus": (MEGATRON, f"{M}.expert_model_parallel_size=16"),
     "updates-reach-every-rank": (TOGETHER, f"{T}.micro_train_batch_size_per_gpu=7"),
+    "updates-are-shared-out-evenly": (
+        TOGETHER, f"{T}.policy_mini_batch_size=4", "generator.n_samples_per_prompt=5", f"{T}.micro_train_batch_size_per_gpu=1",
+    ),
     "steps-reach-every-rank": (
         TOGETHER, f"{T}.train_batch_size=1", f"{T}.policy_mini_batch_size=1", "generator.n_samples_per_prompt=4",
     ),
@@ -46,12 +51,14 @@ BREAKS = {
     "chunks-are-tokens": (TOGETHER, f"{T}.fused_lm_head_logprob=true"),
     "keys-are-known": (TOGETHER, f"{T}.placement.policy_num_gpu_per_node=8"),
 }  # fmt: skip
+# The version of which a rule is, where that is not the newest.
+VERSIONS = {"updates-are-shared-out-evenly": "0.1"}
 SIZED = (f"{T}.fully_async.num_parallel_generation_workers=320",)
 
 
-def broken(base, *more):
+def broken(base, *more, version=None):
     words = [*BASES[base], *(SIZED if base == ENDLESS else ()), *more]
-    settings = settings_of("skyrl", words, OPTIONS)
+    settings = settings_of("skyrl", words, replace(OPTIONS, version=version))
     return {rule.name: rule.broken(settings) for rule in rules_of("skyrl") if rule.broken(settings)}
 
 
@@ -64,7 +71,7 @@ def test_sound_configurations_break_no_rule(base):
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_rules_are_found_broken(name):
-    found = broken(*BREAKS[name])
+    found = broken(*BREAKS[name], version=VERSIONS.get(name))
     assert name in found
     assert all(each.problem and each.allowed for each in found[name])
 

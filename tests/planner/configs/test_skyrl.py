@@ -347,3 +347,30 @@ def test_weights_of_an_engine_that_casts_them_are_read_and_others_named(word, me
     found = imported("skyrl", [*BASES["Megatron"], f"{key}={word}"], OPTIONS)
     assert found.job.rollout_precision == meant
     assert (key in found.keys.not_modelled) == (meant is None)
+
+
+@pytest.mark.parametrize(
+    ("version", "updates", "said"),
+    [
+        ("train-0.3", 20, "each takes 2: 20 updates"),
+        ("0.2", 16, "filled up to 24"),
+        ("0.1", 16, None),
+    ],
+)
+def test_ranks_that_do_not_divide_an_update_lose_samples_stop_or_are_filled_up(
+    version, updates, said
+):
+    """Workers of train-0.3 take 20 // 8 samples each; distributed/dispatch.py asserts that it divides from train-0.4 to 0.1, and pads since."""
+    more = (
+        "trainer.train_batch_size=64 trainer.policy_mini_batch_size=4 generator.n_samples_per_prompt=5 "
+        "trainer.micro_train_batch_size_per_gpu=1 generator.inference_engine.tensor_parallel_size=1"
+    ).split()
+    options = replace(OPTIONS, version=version)
+    found = skyrl("together", *more, options=options)
+    assert found.job.workload.updates == updates
+    if said:
+        assert any(said in each for each in found.doubts())
+    else:
+        settings = settings_of("skyrl", [*BASES["together"], *more], options)
+        rules = {rule.name for rule in rules_of("skyrl") if rule.broken(settings)}
+        assert "updates-are-shared-out-evenly" in rules

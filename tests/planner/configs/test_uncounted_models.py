@@ -5,6 +5,7 @@ import pytest
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import ImportOptions
 from tests.planner.configs.test_importing import VERL
+from tests.planner.configs.test_keys_of_skyrl import BASES as SKYRL_BASES
 
 LEARNERS = (
     "python open_instruct/grpo_fast.py --model_name_or_path Qwen/Qwen2.5-1.5B --num_unique_prompts_rollout 32 "
@@ -62,3 +63,20 @@ def test_what_does_not_fit_stays_so_and_says_it_too():
     found = check_config("verl", words, small)
     assert found.verdict == "does not fit"
     assert any(UNCOUNTED in each for each in found.remarks)
+
+
+@pytest.mark.parametrize(
+    ("word", "verdict"),
+    [
+        ("trainer.policy.my_config.tensor_parallel_size=4", "may not fit"),
+        ("trainer.policy.my_config.cp=1", "fits"),
+    ],
+)
+def test_a_parallel_size_of_a_copys_own_leaves_no_plain_yes(word, verdict):
+    words = [*SKYRL_BASES["together"], f"+{word}"]
+    found = check_config("skyrl", words, OPTIONS)
+    assert found.verdict == verdict
+    key, _, value = word.partition("=")
+    assert any(
+        each.startswith(f"{key}={value} is called as a parallel size") for each in found.remarks
+    ) == (value == "4")

@@ -215,7 +215,7 @@ def test_an_option_says_the_version(word, wanted):
 
 
 @pytest.mark.parametrize(
-    ("framework", "word"), [("verl", "1.0"), ("nemo-rl", "0.1"), ("openrlhf", "0.8")]
+    ("framework", "word"), [("verl", "1.0"), ("nemo-rl", "0.1"), ("openrlhf", "0.12")]
 )
 def test_a_version_that_is_not_known_is_refused(framework, word):
     words = {
