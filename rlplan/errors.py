@@ -1,6 +1,7 @@
 """The error tree: everything that rlplan raises on purpose.
 
 RlplanError                     exit code 1, a failure of our own
+├── DivergedError               numbers of a run are not finite any more
 ├── WorkerLostError             a process of a run was killed or crashed
 │   └── NodesMissingError       nodes of a cluster that a run needs are not there, and have not come in time
 └── UserError                   exit code 2, a mistake in what the user gave
@@ -41,6 +42,10 @@ class RlplanError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         """Let errors cross process borders: built from their message, not from their arguments."""
         return (_rebuilt, (type(self), self.args, self.__dict__))
+
+
+class DivergedError(RlplanError):
+    """Say which numbers of a run are not finite any more: another start or layout would end there again."""
 
 
 class WorkerLostError(RlplanError):

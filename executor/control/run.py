@@ -12,7 +12,13 @@ from typing import Any
 from ray.exceptions import RayError
 
 from rlplan.dataflow import Task
-from rlplan.errors import NodesMissingError, RlplanError, UserError, WorkerLostError
+from rlplan.errors import (
+    DivergedError,
+    NodesMissingError,
+    RlplanError,
+    UserError,
+    WorkerLostError,
+)
 from rlplan.executor.control.capabilities import check_coming, check_runnable
 from rlplan.executor.control.checkpoints import (
     CHECKPOINTS_FOLDER,
@@ -24,6 +30,7 @@ from rlplan.executor.control.checkpoints import (
 )
 from rlplan.executor.control.cluster import JoinedCluster, places_of
 from rlplan.executor.control.controller import Controller, MeasuredIteration
+from rlplan.executor.control.diverging import SkippedUpdates, end_of_diverged
 from rlplan.executor.control.evaluating import Evaluator, evaluation_line
 from rlplan.executor.control.evaluations import (
     EVALUATION,
@@ -45,6 +52,7 @@ from rlplan.executor.control.start import (
 from rlplan.executor.control.stopping import StopCheck, Stopping, rows_before
 from rlplan.executor.control.summary import NOT_IN_EVERY_ITERATION, iteration_metrics, progress_line
 from rlplan.executor.control.tracking import Tracking
+from rlplan.executor.data.finite import in_task
 from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.workers.host_worker import HostWorker
 from rlplan.executor.workers.pools import KeptWorkers, WorkerGroup
@@ -197,6 +205,7 @@ class Run:
             FileError: It stops by a metric that no iteration has.
             WorkerLostError: There are no checkpoints though iterations were done, no retries left, or no plan
                 for the nodes that are.
+            DivergedError: Weights or what models say are not finite any more.
         """
         self._stopping, self._tracking = stopping, tracking
         self._tell_passed_over()
@@ -206,6 +215,10 @@ class Run:
         while True:
             try:
                 self._attempt()
+            except DivergedError as error:  # another start or layout would end there again
+                raise DivergedError(
+                    end_of_diverged(error, self.checkpoint, self.done, self._out)
+                ) from error
             except (RlplanError, RayError) as error:
                 if self._gone_back(error):  # no retry: that plan is not tried again
                     continue
@@ -445,9 +458,12 @@ class Run:
             controller.state = dict(state.algorithm_state)
             controller.go_on_from(state.iteration, state.next_prompt, state.left_prompts)
         unwritten: list[MeasuredIteration] = []
-        check = self._stop_check()
+        check, skipped = self._stop_check(), SkippedUpdates(self.plan, self._tasks)
         self._moving.begin(self.plan, self.done, self._spared_seconds)
-        with MetricsWriter(self._out, self._tracking) as writer:
+        with (
+            MetricsWriter(self._out, self._tracking) as writer,
+            self._writing_at_end(writer, unwritten),
+        ):
             if not self.is_over:
                 left = self._evaluate(groups, controller, writer)
                 check.note_evaluation(left if self.done else {})
@@ -470,11 +486,23 @@ class Run:
                     self._tell(words)
                 self._note_replicas(record, metrics)
                 check.note_evaluation(self._evaluate(groups, controller, writer, ends=ends))
+                skipped.note(metrics)
                 if found.plan is not None:
                     break
             self._write(writer, unwritten)
             self._evaluate_left(groups, controller, writer)
         self._note_end(groups, on_devices, check.reason)
+
+    @contextmanager
+    def _writing_at_end(
+        self, writer: MetricsWriter, unwritten: list[MeasuredIteration]
+    ) -> Iterator[None]:
+        """Write the metrics that are left where numbers are not finite any more."""
+        try:
+            yield
+        except DivergedError:
+            self._write(writer, unwritten)
+            raise
 
     def _note_before_last(
         self, groups: Mapping[str, WorkerGroup], on_devices: Sequence[WorkerGroup], reason: str
@@ -539,7 +567,10 @@ class Run:
     ) -> MeasuredIteration:
         """Do an iteration, and write those before while workers are busy."""
         is_last = iteration + 1 == self._iterations
-        with within(self._saving.iteration_seconds, ITERATION):
+        with (
+            within(self._saving.iteration_seconds, ITERATION),
+            in_task(f"iteration {iteration}"),
+        ):
             running = controller.send(iteration, is_last=is_last)
             self._origin_seconds = controller.origin_seconds
             self._write(writer, unwritten)
@@ -600,7 +631,10 @@ class Run:
             return {}
         if self._evaluator is None:
             self._evaluator = Evaluator(self.plan, self._tasks, self._prompts, groups, self._out)
-        with within(self._saving.iteration_seconds, ITERATION):
+        with (
+            within(self._saving.iteration_seconds, ITERATION),
+            in_task(f"evaluation after {self.done} iterations"),
+        ):
             evaluated = self._evaluator.evaluate(controller, self.done)
         self._folder.best = self._evaluations.best
         found = {f"{EVALUATION}/{name}": each for name, each in evaluated.numbers.items()}

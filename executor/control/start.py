@@ -12,7 +12,7 @@ import torch
 from ray.exceptions import RayError
 
 from rlplan.dataflow import Task
-from rlplan.errors import PlanError, RlplanError, UserError, WorkerLostError
+from rlplan.errors import DivergedError, PlanError, RlplanError, UserError, WorkerLostError
 from rlplan.executor.control.capabilities import CPU
 from rlplan.executor.data.workload import PromptBatches, job_of_batches
 from rlplan.executor.rollout.vllm_limits import VLLM, check_vllm_is_here
@@ -131,7 +131,7 @@ def started_groups(  # noqa: PLR0913, PLR0917 -- all that a start is made of
             prepare_groups(plan, tasks, prompts, seed, groups, offsets)
         yield groups
     except (RlplanError, RayError) as error:
-        told = isinstance(error, (UserError, WorkerLostError))
+        told = isinstance(error, (UserError, WorkerLostError, DivergedError))
         lost = "" if told else _lost(groups, placed.addresses if placed is not None else {})
         _stop(groups)
         if not lost:

@@ -47,6 +47,9 @@ VERL_NAMES = {
 # Replicas that generate where they come and go, at an iteration's end, and those that were lost in it.
 REPLICAS, LOST_REPLICAS = "replicas", "lost_replicas"
 
+# Updates of a model that were left out, for their gradients were not finite: behind its role.
+SKIPPED_UPDATES = "_skipped_updates"
+
 # What an iteration has where something happened in it: groups were sampled again, weights went over, calls of
 # reward functions were broken off.
 NOT_IN_EVERY_ITERATION = (
@@ -99,7 +102,7 @@ def iteration_metrics(
     weights lacked that began the samples; `dropped_samples` were begun and not learnt from, where more is begun; `stage_seconds/...` reach from
     the first start to the last end of a
     stage's tasks; `task_seconds/...` are the spans, and `timing_s/...` the same under verl's names; `actor_learning_rate` is that
-    of its last update. Losses bear the names that their files give them.
+    of its last update, and `actor_skipped_updates` are those that its gradient was not finite for. Losses bear the names that their files give them.
     """
     generated, update = record.metrics["actor.generate"], record.metrics["actor.update"]
     sequences = plan.job.workload.sequences
@@ -186,6 +189,11 @@ def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
         parts.append(f"KL {metrics['kl']:.3g}")
     if "teacher_kl" in metrics:
         parts.append(f"KL to the teacher {metrics['teacher_kl']:.3g}")
+    parts += [
+        f"{value:.0f} updates of {name.removesuffix(SKIPPED_UPDATES)} skipped"
+        for name, value in metrics.items()
+        if value and name.endswith(SKIPPED_UPDATES)
+    ]
     parts.append(f"{metrics['response_tokens']:.1f} tokens a response")
     if REPLICAS in metrics:
         count = round(metrics[REPLICAS])
@@ -201,8 +209,14 @@ def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
     return f"iteration {iteration}: {', '.join(parts)}, {metrics['seconds']:.2f} s ({stages})"
 
 
+def skipped_updates_of(role: str) -> str:
+    """Return the metric's name that counts a model's updates that were left out, for their gradients were not finite."""
+    return role + SKIPPED_UPDATES
+
+
 def _losses(task: Task, metrics: Mapping[str, float]) -> dict[str, float]:
     named = {
+        "skipped_updates_max": skipped_updates_of(task.role),
         "gradient_norm_mean": f"{task.role}_gradient_norm",
         "learning_rate_max": f"{task.role}_learning_rate",
     }
@@ -253,6 +267,7 @@ def possible_metrics(plan: Plan, tasks: tuple[Task, ...]) -> frozenset[str]:
         names.add(f"timing_s/{VERL_NAMES[task.name]}")
         if task.loss is not None:
             names |= {f"{task.role}_gradient_norm", f"{task.role}_learning_rate"}
+            names.add(skipped_updates_of(task.role))
             names |= _loss_metrics(task.loss, plan.job)
     return frozenset(names)
 

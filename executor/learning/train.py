@@ -4,6 +4,7 @@ A loss is a sum over response tokens divided by the response tokens of the whole
 all ranks, so that gradients of micro-batches and ranks add up to the gradient of the mini-batch.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -39,7 +40,8 @@ def update_model(
 
     Loss metrics are means over the updates of this rank's part of each loss: their sum over the
     data-parallel ranks is the loss; only the last stage of a pipeline knows them.
-    `gradient_norm_mean` is the same on every rank, and so is `learning_rate_max`, the last update's.
+    `gradient_norm_mean` is the same on every rank, and so are `learning_rate_max`, the last update's, and
+    `skipped_updates_max`, the updates whose gradient is not finite: they leave the weights as they are.
 
     Args:
         micro_batch: Most sequences of a micro-batch; micro-batches have about equal tokens.
@@ -54,6 +56,7 @@ def update_model(
     ]
     normalizers = response_tokens(shard, shares)
     sums: dict[str, Tensor] = {}
+    skipped = 0
     for _ in range(epochs):
         for share, normalizer in zip(shares, normalizers, strict=True):
             parts = split_micro_batches(shard, share, micro_batch)
@@ -62,7 +65,11 @@ def update_model(
             trainer.reduce_gradients()
             norm = trainer.clip_and_step(settings.max_gradient_norm)
             sums["gradient_norm_mean"] = sums.get("gradient_norm_mean", 0.0) + norm
-    return _as_numbers(sums, updates * epochs) | {"learning_rate_max": trainer.learning_rate}
+            skipped += not math.isfinite(norm)
+    return _as_numbers(sums, updates * epochs) | {
+        "learning_rate_max": trainer.learning_rate,
+        "skipped_updates_max": float(skipped),
+    }
 
 
 def _as_numbers(sums: Mapping[str, Tensor], count: int) -> dict[str, float]:

@@ -288,10 +288,14 @@ class FullyShardedOptimizer(ShardOptimizer):
         for name, gradient in self._gradients():
             self._mine[name].grad = gradient.mul_(factor)
         self.adam.step()
+        self.clear_gradients()
+        self._weights.refresh()
+
+    def clear_gradients(self) -> None:
+        """Drop the shares of the gradient."""
         self.adam.zero_grad()
         for share in self._weights.parameters().values():
             share.grad = None
-        self._weights.refresh()
 
     def _gradients(self) -> list[tuple[str, Tensor]]:
         """Return this rank's share of each gradient by name."""
@@ -429,6 +433,11 @@ class ExpertParallelOptimizer(ShardOptimizer):
         """Step all parts."""
         for part in self._parts:
             part.step_scaled(factor)
+
+    def clear_gradients(self) -> None:
+        """Clear those of all parts."""
+        for part in self._parts:
+            part.clear_gradients()
 
     def states(self) -> list[Tensor]:
         """Return the optimizers' states on the device; none before the first step."""

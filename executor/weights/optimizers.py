@@ -5,6 +5,7 @@ flat weights (stages 0 and 1), and in `rlplan.executor.weights.fully_sharded` sh
 gradients and weights (stages 2 and 3).
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rlplan.errors import DivergedError
 from rlplan.executor.parallel.meshes import RankGroup, RankMesh
 from rlplan.executor.weights.flat import FlatParameters, local_part
 from rlplan.job import Hyperparameters
@@ -111,12 +113,47 @@ class ShardOptimizer(ABC):
     def step_scaled(self, factor: Tensor) -> None:
         """Step with the gradients times a factor, and clear them."""
 
+    @abstractmethod
+    def clear_gradients(self) -> None:
+        """Clear the gradients without a step."""
+
     def clip_and_step(self, max_norm: float) -> Tensor:
-        """Clip the whole model's gradient to a norm, step, and clear; return the norm before. ()."""
+        """Clip the whole model's gradient to a norm, step, and clear; return the norm before. ().
+
+        A gradient whose norm is not finite is cleared without a step, on all ranks alike: one batch spoils neither weights
+        nor moments.
+
+        Raises:
+            DivergedError: The learning rate is too large for any step.
+        """
         norm = self.squared_norm().sqrt()
+        if not math.isfinite(norm):
+            self.clear_gradients()
+            return norm
         self._follow_schedule()
+        self._check_rate()
         self.step_scaled(clipping_factor(norm, max_norm))
         return norm
+
+    def _check_rate(self) -> None:
+        """Refuse a rate with which torch's AdamW, which divides it by 1 - beta_1 in its first step, fails.
+
+        Raises:
+            DivergedError: The step's size is no number of 32 bits.
+        """
+        for group in self.parameter_groups():
+            if float(group["lr"]) / (1 - group["betas"][0]) > torch.finfo(torch.float32).max:
+                raise DivergedError(f"a step at the learning rate {group['lr']:g} is not finite")
+
+    def has_finite_weights(self) -> bool:
+        """Tell whether all weights are finite that this rank steps; takes no memory."""
+        weights = (each for group in self.parameter_groups() for each in group["params"])
+        return all(
+            math.isfinite(bound)
+            for weight in weights
+            if weight.numel()
+            for bound in weight.detach().aminmax()
+        )
 
     def states(self) -> list[Tensor]:
         """Return the optimizer's states on the device; none before the first step."""
@@ -206,12 +243,16 @@ class FlatOptimizer(ShardOptimizer):
         """Step this rank's slice, then gather all slices."""
         self._gradients[self._slice].mul_(factor)
         self.adam.step()
-        self._gradients.zero_()
+        self.clear_gradients()
         if self._sharded:
             with torch.no_grad():
                 whole = self._flat.stored_values
                 mine = whole[self._slice].clone()
                 dist.all_gather_into_tensor(whole, mine, group=self._copies.group)
+
+    def clear_gradients(self) -> None:
+        """Set the flat gradient to zero."""
+        self._gradients.zero_()
 
 
 def set_moments(

@@ -10,6 +10,7 @@ import ray
 
 from rlplan.dataflow import Task
 from rlplan.executor.data.batches import Columns, Rows, joined_columns
+from rlplan.executor.data.finite import check_columns
 from rlplan.executor.rollout.completions import Completions
 from rlplan.job import Job
 from rlplan.plan import Plan
@@ -177,11 +178,16 @@ def run_task(
     Returns:
         The task's outputs in their order (None on ranks whose results do not count), then the
         report; a task without outputs returns the report alone.
+
+    Raises:
+        DivergedError: An output is not finite.
     """
     start = now_seconds()
     outputs, metrics = compute(joined_columns(call.inputs, call.rows, pieces))
     columns = [outputs[key] if leads else None for key in call.outputs]
     report = CallReport(start_seconds=start, end_seconds=now_seconds(), metrics=metrics)
+    for column in columns:
+        check_columns(column or {})
     return (*columns, report) if columns else report
 
 

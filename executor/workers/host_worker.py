@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlplan.executor.data.batches import Columns
+from rlplan.executor.data.finite import in_task
 from rlplan.executor.workers.calls import HostSetup, JudgeCall, StoreCall, TaskCall, set_clock
 from rlplan.executor.workers.cluster.looking import seen_job
 from rlplan.executor.workers.processes.process_state import (
@@ -41,7 +42,8 @@ class HostWorker:
 
     def run(self, call: TaskCall, *pieces: Columns) -> Any:
         """Run a task on this worker's rows."""
-        return self._stages[call.task].run(call, pieces)
+        with in_task(call.task):
+            return self._stages[call.task].run(call, pieces)
 
     def judge(self, call: JudgeCall) -> list[float]:
         """Return the scores of responses to held-out prompts."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from rlplan.dataflow import Task
 from rlplan.errors import UserError
 from rlplan.executor.data.batches import Columns
+from rlplan.executor.data.finite import in_task
 from rlplan.executor.model.building import causal_lm_class, model_config, weights_folder
 from rlplan.executor.parallel.meshes import RankMesh, make_mesh, wait_for_device
 from rlplan.executor.parallel.positions import (
@@ -321,11 +322,13 @@ class Worker:
 
     def run(self, call: TaskCall, *pieces: Columns) -> Any:
         """Run a task on this rank's rows."""
-        return self._stages[call.task].run(call, pieces)
+        with in_task(call.task):
+            return self._stages[call.task].run(call, pieces)
 
     def roll(self, call: RollCall, *prompts: Columns) -> Any:
         """Continue the responses that this rank's replica generates."""
-        return self._stages[call.task].roll(call, prompts)  # type: ignore[attr-defined]
+        with in_task(call.task):
+            return self._stages[call.task].roll(call, prompts)  # type: ignore[attr-defined]
 
     def play_segment(self, call: SegmentCall, *prompts: Columns) -> Segment:
         """Continue the batch that this rank's replica generates, and keep ended responses."""
@@ -334,7 +337,8 @@ class Worker:
 
     def evaluate(self, call: EvaluationCall, prompts: Columns) -> Any:
         """Return this replica's responses to held-out prompts, and a report."""
-        return self._stages[call.task].evaluate(call, prompts)  # type: ignore[attr-defined]
+        with in_task(call.task):
+            return self._stages[call.task].evaluate(call, prompts)  # type: ignore[attr-defined]
 
     @registered("one-to-all")
     def reshard(self, _: None) -> CallReport:

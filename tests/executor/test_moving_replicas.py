@@ -80,11 +80,8 @@ def ends_alike(out, other):
 
 
 @pytest.fixture(scope="module")
-def lent(worker_pool, shared_workers, ray_slots):
-    """Let workers that go from plan to plan be shared ones too."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rlplan.executor.workers.pools.start_group", worker_pool.lend)
-        yield
+def lent(shared_workers, ray_slots):
+    """Let replicas be shared workers; those that go from plan to plan a run kills where it fails, and are its own."""
 
 
 @pytest.fixture(scope="module")

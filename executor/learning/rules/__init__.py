@@ -11,8 +11,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from rlplan.errors import FileError, UserError, nearest_name
-from rlplan.executor.data.prompt_files import NeededColumns
+import numpy as np
+
+from rlplan.errors import FileError, UserError, cut, nearest_name
+from rlplan.executor.data.prompt_files import ORIGIN, NeededColumns
 from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.executor.environments import check_sources
 from rlplan.executor.learning.reward_forms import Rule, as_rule
@@ -22,6 +24,8 @@ from rlplan.plug_ins import PlugIns
 RULES = PlugIns[Rule](__name__, __path__, kind="reward rule", attribute="RULE", dashes=False)
 _MODULES = PlugIns[Any](__name__, __path__, kind="reward rule", dashes=False)
 rule_names = RULES.names
+# Rewards are kept in 32 bits.
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def load_rule(spec: str, folder: Path) -> Rule:
@@ -125,6 +129,12 @@ def _evaluating(job: Job) -> Iterator[tuple[str, str]]:
         yield "evaluation.function", job.evaluation.function
 
 
+def _prompt(prompt: str, row: dict[str, Any]) -> str:
+    """Return a prompt for messages, and where it is from if it is one of a file."""
+    origin = f" ({row[ORIGIN]})" if ORIGIN in row else ""
+    return f"prompt {cut(prompt)!r}{origin}"
+
+
 def _checked(rule: Rule, spec: str) -> Rule:
     def call(prompt: str, response: str, row: dict[str, Any]) -> float:
         try:
@@ -133,15 +143,15 @@ def _checked(rule: Rule, spec: str) -> Rule:
             raise
         except Exception as error:
             raise UserError(
-                f"rule {spec}: fails for prompt {prompt!r}: {in_words(error)}"
+                f"rule {spec}: fails for {_prompt(prompt, row)}: {in_words(error)}"
             ) from error
         try:
             number = float(reward)
         except (TypeError, ValueError):
             number = math.nan
-        if not math.isfinite(number):
+        if not abs(number) <= LARGEST:  # NaN is not either
             raise UserError(
-                f"rule {spec}: found {reward!r} for prompt {prompt!r}; allowed: a finite number"
+                f"rule {spec}: found {reward!r} for {_prompt(prompt, row)}; allowed: a finite number"
             )
         return number
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task
+from rlplan.errors import DivergedError
 from rlplan.executor.data.batches import Columns
 from rlplan.executor.learning.experience import effective_settings, make_experience
 from rlplan.executor.learning.train import update_model
@@ -57,6 +58,9 @@ class Stage:
                 epochs=job.workload.epochs,
                 micro_batch=self._micro_batch,
             )
+            trainer = self._shard.trainer
+            if trainer is not None and not trainer.has_finite_weights():
+                raise DivergedError("weights are not finite after its updates")
         return {}, {**losses, **sums}
 
 
