@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlplan.plan import LAYOUT_FIELDS, Recompute, TaskPlan
+from rlplan.profiles.analytic.ordered import row_keys
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -34,6 +35,7 @@ class LayoutColumns:
         assert set(columns) == set(COLUMNS), "a column for each"
         self.engine = engine
         self.__dict__.update(columns)
+        self._grouped: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
 
     if TYPE_CHECKING:
 
@@ -65,6 +67,17 @@ class LayoutColumns:
         return LayoutColumns(
             engine=self.engine, **{name: getattr(self, name)[chosen] for name in COLUMNS}
         )
+
+    def groups(self, names: tuple[str, ...]) -> tuple[Ints, Ints]:
+        """Return the first row of each of some columns' values, and for each row the place of its own there."""
+        if names not in self._grouped:
+            key = row_keys([getattr(self, name) for name in names], len(self))
+            # Rows of one cut stand together: one of each run is sorted.
+            heads = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+            _, first, inverse = np.unique(key[heads], return_index=True, return_inverse=True)
+            lengths = np.diff(heads, append=len(key))
+            self._grouped[names] = heads[first], np.repeat(inverse, lengths)
+        return self._grouped[names]
 
     def layout(self, row: int) -> TaskPlan:
         """Return one row as a layout whose pool is still open."""

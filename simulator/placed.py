@@ -33,7 +33,6 @@ from rlplan.models import (
 from rlplan.parts import CachedSequence
 from rlplan.parts.linear_attention import sharing
 from rlplan.plan import HOST_DEVICE, Plan, Recompute, ResourcePool, TaskPlan
-from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -496,8 +495,7 @@ class PlacedTasks:
         self.columns = columns
         # What is asked of the only row is asked of it: a layout that is none of the rows answers for nothing.
         self.any = placed if is_row else placed.laid_out(columns.layout(0))
-        # What is asked of the same columns, or of the same row, is looked up once.
-        self._grouped: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
+        # What is asked of the same row is looked up once.
         self._placed: dict[int, PlacedTask] = {}
 
     def __len__(self) -> int:
@@ -549,7 +547,7 @@ class PlacedTasks:
         """
         if len(self) == 1:
             return np.asarray(numbers(self.any), dtype=np.float64)[..., None]
-        first, inverse = self._groups(tuple(names))
+        first, inverse = self.columns.groups(tuple(names))
         if on_any_site or of_any_lengths:
             columns = (getattr(self.columns, name)[first].tolist() for name in names)
             values = list(zip(*columns, strict=True)) if names else [()]
@@ -560,17 +558,6 @@ class PlacedTasks:
         else:
             asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
         return np.moveaxis(asked, 0, -1)[..., inverse]
-
-    def _groups(self, names: tuple[str, ...]) -> tuple[Ints, Ints]:
-        """Return the first row of each of the columns' values, and for each row the place of its own there."""
-        if names not in self._grouped:
-            key = row_keys([getattr(self.columns, name) for name in names], len(self))
-            # Rows of one cut stand together: one of each run is sorted.
-            heads = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
-            _, first, inverse = np.unique(key[heads], return_index=True, return_inverse=True)
-            lengths = np.diff(heads, append=len(key))
-            self._grouped[names] = heads[first], np.repeat(inverse, lengths)
-        return self._grouped[names]
 
     def _deciding(self, *, on_any_site: bool, of_any_lengths: bool) -> Hashable:
         """Return what decides the answers of a question beside columns, as all tables that ask it have it."""

@@ -24,7 +24,8 @@ from rlplan.planner.exact.generation_bounds import (
     least_seconds,
     load_of,
 )
-from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, WeightSharding, front_rows
+from rlplan.planner.layouts.layout_space import LayoutSpace
+from rlplan.planner.layouts.option_table import OptionTable, WeightSharding, front_rows
 from rlplan.planner.layouts.pool_rows import PoolRows
 from rlplan.planner.placements.allocations import Share
 from rlplan.results.forecast import CALL

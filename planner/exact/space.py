@@ -31,7 +31,9 @@ from rlplan.planner.exact.generations import (
     of_any_lengths,
 )
 from rlplan.planner.exact.score import HostWorkers, Score
-from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, SearchCounts
+from rlplan.planner.layouts.layout_space import LayoutSpace
+from rlplan.planner.layouts.listing import KeptListings
+from rlplan.planner.layouts.option_table import OptionTable, SearchCounts
 from rlplan.planner.layouts.pool_rows import PoolTable, roles_of
 from rlplan.planner.layouts.settings import is_power, packs
 from rlplan.planner.placements.allocations import (
@@ -408,11 +410,13 @@ class _AskedFacts:
     Attributes:
         jobs: How many had their costs asked.
         moves: How weights move, by all that decides it.
+        listings: Which layouts tasks have, by all that decides it.
     """
 
     facts: Facts
     jobs: int = 0
     moves: dict[Hashable, WeightMoves] = field(default_factory=dict)
+    listings: KeptListings = field(default_factory=dict)
 
     def moves_in(
         self, space: LayoutSpace, transition: TransitionName | None, bucket_bytes: int | None
@@ -540,7 +544,7 @@ class Space:
             self.pinned.arranged,
             self.is_priced,
         )
-        options = OptionTable(layouts)
+        options = OptionTable(layouts, asked.listings)
         begins_more = job.workload.drops_responses or rounds_together(job) > 1
         table = BegunTable if begins_more else GenerationTable
         table = table if self.is_priced else FreeGenerations

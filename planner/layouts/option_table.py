@@ -5,7 +5,7 @@ and trains has one cut for both, since its weights live in one place. All layout
 together; what is left are those that no other beats in time and memory.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import lt
@@ -14,25 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rlplan.dataflow import Algorithm, Task
-from rlplan.job import Job, Role
-from rlplan.plan import TaskDraft, TaskPlan
-from rlplan.planner.layouts.settings import (
-    PinnedCut,
-    PoolCuts,
-    Setting,
-    Sizes,
-    columns_for,
-    generate_layouts,
-    infer_cut,
-    infer_settings,
-    train_settings,
-)
-from rlplan.planner.placements.arrangements import Arranged
-from rlplan.profiles.facts import Facts
-from rlplan.rules.batches import rank_sequences
+from rlplan.dataflow import Task
+from rlplan.job import Role
+from rlplan.plan import TaskPlan
+from rlplan.planner.layouts.layout_space import LayoutSpace
+from rlplan.planner.layouts.listing import KeptListings, generations_of, listing_of
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.columns import COLUMNS, RECOMPUTES, LayoutColumns, Zero
+from rlplan.simulator.columns import LayoutColumns, Zero
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     GRADIENTS_SHARDED,
@@ -40,7 +28,6 @@ from rlplan.simulator.memory.task_memory import (
 )
 from rlplan.simulator.memory.terms import LayoutMemory
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
-from rlplan.simulator.model import as_told
 from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, Site
 from rlplan.simulator.stages.infer import layout_seconds
 from rlplan.simulator.timeline.pool_memory import inputs_away_bytes, off_loaded_terms
@@ -279,108 +266,6 @@ def sharding_of(train: TaskPlan, *, leaves: bool = False) -> WeightSharding:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LayoutSpace:
-    """Say which layouts the tasks of a job may have.
-
-    Attributes:
-        priced: The job whose work costs are of, where the job's own depends on how plans generate: then bounds.
-        drafts: Parts of tasks' layouts that the user pinned.
-        usable_fraction: Share of every GPU's memory that plans may fill.
-        pinned_pools: GPUs of pools that the user pinned.
-        arranged: How a framework arranges its roles, where plans are for one.
-        is_priced: Whether layouts have seconds; else memory alone tells them apart, and what they bring to the
-            host stands in their place: what needs least of GPUs may need more of the host than there is.
-    """
-
-    job: Job
-    priced: Job
-    algorithm: Algorithm
-    tasks: tuple[Task, ...]
-    facts: Facts
-    drafts: Mapping[str, TaskDraft]
-    usable_fraction: float = 1.0
-    pinned_pools: frozenset[int] = frozenset()
-    arranged: Arranged | None = None
-    is_priced: bool = True
-
-    def capacity_bytes(self, site: Site) -> int:
-        """Return the bytes of one GPU of a site that a plan may fill.
-
-        To the nearest byte, as caches are sized: one that fills its engine's share of a GPU fills as much of it.
-        """
-        return round(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
-
-    @property
-    def most_beside_bytes(self) -> int:
-        """Return the most that the generation engine has on a GPU as long as it lives, beyond its share."""
-        share = self.facts.engine(self.engine_of(self.generate_task())).share
-        return max(share.lasting_bytes(gpus) for gpus in (1, 2))
-
-    @property
-    def weights_leave(self) -> bool:
-        """Tell whether weights that are trained leave the GPUs where a layout off-loads their states."""
-        framework = self.facts.framework(self.job.framework)
-        return "weights" in framework.leaving(self.job.trainer("actor"))
-
-    def engine_of(self, task: Task) -> str:
-        """Return the engine that runs a task."""
-        draft = self.drafts.get(task.name)
-        if draft is not None and draft.engine is not None:
-            return str(draft.engine)
-        engines = self.job.engines
-        name = engines.generate if task.kind == "generate" else engines.train
-        assert name is not None, "a resolved job names its engines"
-        return name
-
-    def asked(self, tasks: Sequence[Task]) -> PinnedCut:
-        """Return what is pinned of the cut of tasks that share one: the first that says a size, the one that trains before others."""
-        ordered = sorted(tasks, key=lambda task: not task.trains)
-        drafts = [self.drafts[task.name] for task in ordered if task.name in self.drafts]
-        sizes = TaskDraft()
-        for draft in reversed(drafts):
-            said = ((name, getattr(draft, name)) for name in TaskDraft.__dataclass_fields__)
-            sizes = replace(sizes, **{name: value for name, value in said if value is not None})
-        return PinnedCut(sizes, self.pinned_pools)
-
-    def cuts_of(self, tasks: Sequence[Task], site: Site) -> PoolCuts:
-        """Return the cuts over a site of the model of tasks that share one: as it is trained, if it is."""
-        task = next((task for task in tasks if task.trains), tasks[0])
-        return PoolCuts(
-            self.job.architecture(task.role),
-            self.facts.engine(self.engine_of(task)),
-            self.job,
-            site.gpus,
-            site.gpus_per_node,
-            self.asked(tasks),
-        )
-
-    def generate_task(self) -> Task:
-        """Return the task in which the actor generates."""
-        return next(task for task in self.tasks if task.kind == "generate" and task.role == "actor")
-
-    def generation_layouts(self, site: Site) -> tuple[list[TaskPlan], int]:
-        """Return the layouts of generation on a site, and how many what is pinned rules out."""
-        task = self.generate_task()
-        draft = self.drafts.get(task.name)
-        every = list(generate_layouts(self.cuts_of([task], site)))
-        arranged = self.arranged
-        kept = [
-            layout
-            for layout in every
-            if _keeps(layout, draft) and (arranged is None or arranged.generates_with(layout))
-        ]
-        return kept, len(every) - len(kept)
-
-
-def _keeps(layout: TaskPlan, draft: TaskDraft | None) -> bool:
-    if draft is None:
-        return True
-    names = (name for name in TaskDraft.__dataclass_fields__ if name != "pool")
-    pinned = ((name, getattr(draft, name)) for name in names)
-    return all(value is None or getattr(layout, name) == value for name, value in pinned)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _TaskRows:
     """Hold one task's layouts that fit, a front for each cut of its role, with what they cost.
 
@@ -413,6 +298,7 @@ class RoleFront:
     Args:
         sites: Alike by `links_of`.
         tally: Counts what is looked at and dropped.
+        kept: Listings that jobs of other lengths share.
 
     Attributes:
         least: For each site resident and transient bytes of the leanest layout of the role's hungriest task, buffers of
@@ -420,7 +306,12 @@ class RoleFront:
     """
 
     def __init__(
-        self, space: LayoutSpace, role: Role, sites: Sequence[Site], tally: SearchCounts
+        self,
+        space: LayoutSpace,
+        role: Role,
+        sites: Sequence[Site],
+        tally: SearchCounts,
+        kept: KeptListings,
     ) -> None:
         self.space, self.role, self.sites, self.tally = space, role, sites, tally
         self.least: list[tuple[int, int] | None] = [None] * len(sites)
@@ -428,12 +319,7 @@ class RoleFront:
         self.tasks = [task for task in own if task.has_model and not task.generates]
         self.generates = any(task.kind == "generate" for task in own)
         self.trains = any(task.kind == "train" for task in own)
-        self.model = space.job.architecture(role)
-        self.asked = space.asked(self.tasks)
-        cuts = [list(self._cuts(site)) if self.tasks else [] for site in sites]
-        self.cuts = [cut for some in cuts for cut in some]
-        # For each cut the place of its site.
-        self.cut_sites = np.repeat(np.arange(len(sites)), [len(some) for some in cuts])
+        self.listing = listing_of(space, self.tasks, sites, kept)
 
     def options(self) -> list[list[RoleOption]]:
         """Return for each site the options that no other beats there in time and memory."""
@@ -446,24 +332,13 @@ class RoleFront:
         tally.prune("a role alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         keys = np.stack([prepare, train, resident, transient, met], axis=1)[places]
-        sites = self.cut_sites[rows[0][0].cut[rows[0][1][places]]]
+        sites = self.listing.cut_sites[rows[0][0].cut[rows[0][1][places]]]
         shardings = self._sharding_numbers(rows, places, sites)
         kept = front_of_groups(keys, shardings)
         tally.prune("another layout is better in time and memory", len(places) - len(kept))
         found = self._options(rows, keys[kept], places[kept], shardings[kept])
         edges = np.searchsorted(sites[kept], np.arange(len(self.sites) + 1)).tolist()
         return [found[first:last] for first, last in pairwise(edges)]
-
-    def _cuts(self, site: Site) -> Iterator[Sizes]:
-        """Yield the cuts over a site that suit all tasks of the role."""
-        cuts = self.space.cuts_of(self.tasks, site)
-        if not self.trains:
-            yield from cuts.infer()
-            return
-        infers = any(task.kind != "train" for task in self.tasks)
-        for sizes in cuts.train():
-            if not infers or cuts.lists_copies(sizes.dp, trains=False):
-                yield sizes
 
     def _joined(
         self,
@@ -520,7 +395,10 @@ class RoleFront:
     def _task_rows(self, task: Task) -> _TaskRows:
         """Cost all layouts of one task that fit, and keep a front for each cut."""
         space, tally = self.space, self.tally
-        columns, cut = self._columns(task)
+        listed = self.listing.tasks[task.name]
+        columns, cut = listed.columns, listed.cut
+        for rule, count in listed.dropped.items():
+            tally.prune(rule, count)
         tally.consider("layouts of tasks", len(columns))
         if not len(columns):
             nothing = np.zeros(0, dtype=np.int64)
@@ -532,7 +410,7 @@ class RoleFront:
         met = memory.transient[COMMUNICATORS]
         fits = resident + transient <= space.capacity_bytes(self.sites[0])
         fits &= has_room_to_serve(table)
-        self._note_leanest(self.cut_sites[cut], resident, transient)
+        self._note_leanest(self.listing.cut_sites[cut], resident, transient)
         tally.prune("a task alone does not fit", int(np.sum(~fits)))
         places = np.flatnonzero(fits)
         columns, cut = columns.rows(places), cut[places]
@@ -571,43 +449,6 @@ class RoleFront:
             leanest, known = first + int(np.argmin(whole[first:last])), self.least[site]
             if known is None or whole[leanest] > sum(known):
                 self.least[site] = int(resident[leanest]), int(transient[leanest])
-
-    def _columns(self, task: Task) -> tuple[LayoutColumns, Ints]:
-        """Return a task's layouts in every cut, with the place of the cut."""
-        space, draft = self.space, self.space.drafts.get(task.name)
-        engine = as_told(space.facts.engine(space.engine_of(task)), task, space.job)
-        pinned = self.asked.sizes
-        groups: list[tuple[Sizes, tuple[Setting, ...]]] = []
-        for sizes in self.cuts:
-            if task.kind == "train":
-                settings = train_settings(sizes, self.model, engine, space.job, draft)
-                groups.append((sizes, settings))
-            else:
-                settings = infer_settings(
-                    sizes,
-                    engine,
-                    space.job,
-                    draft,
-                    trains=self.trains,
-                    alike=space.arranged is not None,
-                )
-                groups.append((infer_cut(sizes), settings))
-        columns = columns_for(
-            engine,
-            groups,
-            (pinned.first_stage_layers or 0, pinned.last_stage_layers or 0),
-            pinned.shard_ranks or 0,
-        )
-        cut = np.repeat(np.arange(len(groups)), [len(settings) for _, settings in groups])
-        if space.arranged is not None:
-            kept = np.flatnonzero(_arranged_rows(columns, task, space.arranged, space.job))
-            self.tally.prune("not of the framework", len(columns) - len(kept))
-            columns, cut = columns.rows(kept), cut[kept]
-        if draft is None:
-            return columns, cut
-        kept = np.flatnonzero(_kept_rows(columns, draft))
-        self.tally.prune("pinned by the user", len(columns) - len(kept))
-        return columns.rows(kept), cut[kept]
 
     def _sharding_numbers(self, chosen: Joint, places: Ints, sites: Ints) -> Ints:
         """Return equal numbers for options of one site and sharding; of roles that do not generate, of one site.
@@ -661,36 +502,6 @@ def _host_bytes(table: PlacedTasks, memory: LayoutMemory) -> Floats:
     return np.asarray(held + inputs_away_bytes(table))
 
 
-def _arranged_rows(columns: LayoutColumns, task: Task, arranged: Arranged, job: Job) -> Flags:
-    """Tell which rows a framework runs: packed or counted; of an update whole micro-batches, and its recomputation."""
-    packed = columns.token_budget > 0
-    is_fixed = task.role in arranged.arrangement.layouts
-    alike: Flags = np.ones_like(packed)
-    if is_fixed:
-        fixed = arranged.arrangement.layouts[task.role]
-        alike = ~packed | (fixed.micro_batch is None)
-    elif arranged.packs is not None:
-        alike = packed == arranged.packs
-    if task.kind != "train":
-        return alike
-    local = np.array([rank_sequences(int(dp), job.workload, trains=True) for dp in columns.dp])
-    kept: Flags = alike & (packed | (local % columns.micro_batch == 0))
-    if arranged.recompute:
-        kept &= np.isin(columns.recompute, [RECOMPUTES.index(each) for each in arranged.recompute])
-    return kept
-
-
-def _kept_rows(columns: LayoutColumns, draft: TaskDraft) -> Flags:
-    """Tell which rows have the sizes that the user pinned."""
-    kept = np.ones(len(columns), dtype=bool)
-    for name in COLUMNS:
-        value = getattr(draft, name)
-        if value is not None:
-            number = RECOMPUTES.index(value) if name == "recompute" else int(value)
-            kept &= getattr(columns, name) == number
-    return kept
-
-
 def _pairs(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     """Return the places of all pairs with equal values, those of the left ones ascending; both sides ascend."""
     begins = np.searchsorted(right, left, side="left")
@@ -711,10 +522,15 @@ SITES_TOGETHER = 32
 
 
 class OptionTable:
-    """List the options of roles on sites, each computed once."""
+    """List the options of roles on sites, each computed once.
 
-    def __init__(self, space: LayoutSpace) -> None:
+    Args:
+        kept: Listings that jobs of other lengths share.
+    """
+
+    def __init__(self, space: LayoutSpace, kept: KeptListings | None = None) -> None:
         self.space, self.tally = space, SearchCounts()
+        self._listings: KeptListings = {} if kept is None else kept
         self._roles: dict[tuple[Role, Site], list[RoleOption]] = {}
         self._least: dict[tuple[Role, Site], tuple[int, int] | None] = {}
 
@@ -736,7 +552,7 @@ class OptionTable:
                 self._cost(role, new[first : first + SITES_TOGETHER])
 
     def _cost(self, role: Role, sites: Sequence[Site]) -> None:
-        front = RoleFront(self.space, role, sites, self.tally)
+        front = RoleFront(self.space, role, sites, self.tally, self._listings)
         for site, options, least in zip(sites, front.options(), front.least, strict=True):
             self._roles[role, site], self._least[role, site] = options, least
 
@@ -750,7 +566,7 @@ class OptionTable:
 
     def generate_options(self, site: Site) -> list[TaskPlan]:
         """Return the layouts of generation on a site, not costed yet."""
-        layouts, pruned = self.space.generation_layouts(site)
+        layouts, pruned = generations_of(self.space, site, self._listings)
         self.tally.prune("pinned by the user", pruned)
         self.tally.consider("layouts of generation", len(layouts))
         return layouts

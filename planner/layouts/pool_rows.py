@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -108,6 +109,7 @@ class Join:
         }
         self.shardings = tuple(sorted(shardings))
         self.parts = [self._part(place) for place in range(len(self.roles))]
+        self._under: dict[tuple[int, int], tuple[Floats, Ints]] = {}
 
     def quick(self) -> PoolRows:
         """Return rows chosen at several prices of memory, for every sharding, as far as they fit."""
@@ -219,34 +221,55 @@ class Join:
 
         Beside a copy that generates, all picks of fewest resident bytes under a limit on transients.
         """
-        mets = distinct(np.concatenate([part.met for part in self.parts]))
-        picks, staying = zip(
-            *(self._leanest_under(sharding, int(met)) for met in mets), strict=True
-        )
+        limits, mets = self._limits
+        resident: Floats = np.repeat(mets[:, None].astype(np.float64), len(limits), axis=1)
+        picks = []
+        for place in range(len(self.parts)):
+            leanest, rows = self._leanest_under(place, sharding)
+            picks.append(rows)
+            resident += leanest
+        fits = resident + limits <= self.capacity
         if not self.apart:
-            picks = picks[int(np.argmin([least.min(initial=np.inf) for least in staying])) :][:1]
-        return np.concatenate(picks)
+            best = int(np.argmin(np.where(fits, resident, np.inf)))
+            chosen = np.zeros_like(fits)
+            chosen.flat[best] = fits.flat[best]
+            fits = chosen
+        return np.stack([rows[fits] for rows in picks], axis=1)
 
-    def _leanest_under(self, sharding: int, met: int) -> tuple[Ints, Floats]:
-        """Return such picks of roles that meet in no more than these bytes, and the bytes that stay of each."""
-        limits = distinct(np.concatenate([part.transient for part in self.parts]))
-        picks, resident = [], np.full(len(limits), float(met))
-        for part in self.parts:
-            allowed = self._of_sharding(part, sharding)
-            allowed = allowed[part.met[allowed] <= met]
-            if not len(allowed):
-                return np.zeros((0, len(self.parts)), dtype=np.int64), np.zeros(0)
-            order = allowed[np.argsort(part.transient[allowed], kind="stable")]
-            ranked = part.resident[order].astype(np.float64)
-            leanest = np.minimum.accumulate(ranked)
-            first = np.searchsorted(-leanest, -leanest, side="left")  # of the leanest so far
-            last = np.searchsorted(part.transient[order], limits, side="right") - 1
-            picks.append(order[first[last]])
-            resident += np.where(last < 0, np.inf, leanest[last])
-        kept = np.flatnonzero(resident + limits <= self.capacity)
-        if not self.apart and len(kept):
-            kept = kept[[int(np.argmin(resident[kept]))]]
-        return np.stack(picks, axis=1)[kept], resident[kept]
+    @cached_property
+    def _limits(self) -> tuple[Ints, Ints]:
+        """Return all transient bytes of roles' rows, and all buffers of groups, each ascending."""
+        columns = ([getattr(part, name) for part in self.parts] for name in ("transient", "met"))
+        limits, mets = (distinct(np.concatenate(each)) for each in columns)
+        return limits, mets
+
+    def _leanest_under(self, place: int, sharding: int) -> tuple[Floats, Ints]:
+        """Return the fewest resident bytes of a role's rows of a sharding under limits on both other bytes, and the rows.
+
+        Infinite where there are none. Shape (buffers of groups, transients), both.
+        """
+        part = self.parts[place]
+        key = (place, sharding if part.sharding.max() >= 0 else -1)
+        if key not in self._under:
+            rows = self._of_sharding(part, sharding)
+            order = rows[np.argsort(part.transient[rows], kind="stable")]
+            self._under[key] = self._fewest(part, order)
+        return self._under[key]
+
+    def _fewest(self, part: PoolRows, order: Ints) -> tuple[Floats, Ints]:
+        """Return the same of rows that are said, those of fewest transient bytes first."""
+        limits, mets = self._limits
+        if not len(order):
+            shape = (len(mets), len(limits))
+            return np.full(shape, np.inf), np.zeros(shape, dtype=np.int64)
+        allowed = part.met[order] <= mets[:, None]
+        leanest = np.minimum.accumulate(np.where(allowed, part.resident[order], np.inf), axis=1)
+        # Of equal ones the first counts.
+        newer = np.ones(leanest.shape, dtype=bool)
+        newer[:, 1:] = leanest[:, 1:] < leanest[:, :-1]
+        first = np.maximum.accumulate(np.where(newer, np.arange(len(order)), 0), axis=1)
+        last = np.searchsorted(part.transient[order], limits, side="right") - 1
+        return np.where(last < 0, np.inf, leanest[:, last]), order[first[:, last]]
 
     def _part(self, place: int) -> PoolRows:
         some = self.options[place]

@@ -274,9 +274,7 @@ class PoolCuts:
             return (1,)
         if pinned is not None:
             return (pinned,) if gpus % pinned == 0 and engine_runs(engine, "cp", pinned) else ()
-        most = (
-            learnt_work(self.job.workload).longest_sequence_tokens // LEAST_TOKENS_OF_CONTEXT_RANK
-        )
+        most = context_ranks(self.job.workload)
         limit = max(1, min(largest_size(engine, "cp") or gpus, most))
         return (1, *(size for size in powers_of_two(limit)[1:] if gpus % size == 0))
 
@@ -339,6 +337,16 @@ class PoolCuts:
         else:
             sizes, width = list(divisors(tp * copies // pinned)), pinned
         yield from ((ep, width) for ep in sizes if self._spreads(ep))
+
+
+def context_ranks(work: Workload) -> int:
+    """Return how many ranks may share a sequence at most, each with tokens enough; 0 where it has not for one."""
+    return learnt_work(work).longest_sequence_tokens // LEAST_TOKENS_OF_CONTEXT_RANK
+
+
+def has_positions(work: Workload, model: ModelArchitecture) -> bool:
+    """Tell whether a model knows the positions of all tokens that it is to generate."""
+    return work.longest_sequence_tokens <= model.max_positions
 
 
 def infer_cut(sizes: Sizes) -> Sizes:
@@ -584,7 +592,7 @@ def infer_layouts(
 def generate_layouts(cuts: PoolCuts) -> Iterator[TaskPlan]:
     """Yield generation layouts: replicas of tp * pp GPUs with their limits of running sequences, up to all that is begun at a time."""
     engine, job, draft = cuts.engine, cuts.job, cuts.asked.sizes
-    if job.workload.longest_sequence_tokens > cuts.model.max_positions:
+    if not has_positions(job.workload, cuts.model):
         return
     every = begun_of(job)
     for sizes in cuts.splits():

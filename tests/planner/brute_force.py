@@ -252,7 +252,7 @@ def random_space(generator, most_plans, drafts=FrozenDict(), engine_share=None, 
         changes: Fields that every job gets.
     """
     for _ in range(1000):
-        job = replace(_random_job(generator), **changes)
+        job = replace(small_job(generator), **changes)
         share = generator.choice([0.0, 0.1, 0.3, 0.5, 0.7, 1.0])
         roomy = facts_with(job, PLENTY_BYTES)
         plans = list(itertools.islice(every_plan(job, roomy, drafts), most_plans + 1))
@@ -274,7 +274,7 @@ def _with_share(plan, fraction):
     return replace(plan, tasks=plan.tasks.with_item(name, layout))
 
 
-def _random_job(generator):
+def small_job(generator):
     algorithm = generator.choice(["grpo", "ppo", "remax", "rloo"])
     roles = ("actor", "critic", "reference") if algorithm == "ppo" else ("actor", "reference")
     gpu = generator.choice(["cpu", "a100-80gb-sxm"])

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.plan import TaskPlan
-from rlplan.planner.layouts.option_table import LayoutSpace, OptionTable, sharding_of
+from rlplan.planner.layouts.layout_space import LayoutSpace
+from rlplan.planner.layouts.option_table import OptionTable, sharding_of
 from rlplan.planner.layouts.pool_rows import PoolTable
 from rlplan.planner.layouts.settings import PoolCuts
 from rlplan.planner.placements.allocations import ideal_site, shares_of
