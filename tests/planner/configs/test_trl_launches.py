@@ -89,4 +89,5 @@ def test_a_program_of_one_s_own_is_a_library_s_where_keys_are_those_of_two_frame
 def test_the_last_of_a_recipes_keys_counts_where_one_comes_twice(folder):
     (folder / "twice.yaml").write_text(RECIPE + "max_completion_length: 512\n", encoding="utf-8")
     assert not is_own_file(folder / "twice.yaml")
+    assert framework_of(["twice.yaml"]) == ("trl", ["twice.yaml"])
     assert imported("trl", ["twice.yaml"], OPTIONS).job.workload.response_tokens.max == 512
