@@ -171,13 +171,22 @@ def call(arguments: Sequence[str]) -> int:
     except _UsageError as error:
         command = error.ctx.command_path if error.ctx else "rlplan"
         problem = error.format_message().replace("Value error, ", "").removesuffix(".")
-        raise UserError(f"{problem}{_found(error, arguments)}; see: {command} --help") from None
+        see = f"see: {command} --help{_of_a_framework(error)}"
+        raise UserError(f"{problem}{_found(error, arguments)}; {see}") from None
     except typer.Abort:
         raise KeyboardInterrupt from None
     if code == 128 + signal.SIGINT:  # how typer reports one that came while it read the options
         raise KeyboardInterrupt
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
+
+
+def _of_a_framework(error: BaseException) -> str:
+    """Return where flags of a framework go, where one is taken for an option of a command that reads configurations."""
+    context = getattr(error, "ctx", None)
+    reads = any(each.nargs == -1 for each in context.command.params) if context else False
+    named = getattr(error, "option_name", None) is not None
+    return "; a framework's own flags stand behind --, as the last words" if named and reads else ""
 
 
 def _found(error: BaseException, arguments: Sequence[str]) -> str:

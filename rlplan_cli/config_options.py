@@ -182,8 +182,10 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     if taken_as in names:
         return taken_as, words
     path = Path(words[0])
-    if path.suffix in OF_YAML and len(words) == 1:
-        return _of_yaml(path), words
+    if path.suffix in OF_YAML and (len(words) == 1 or path.is_file()):
+        name = _of_yaml(path)
+        if name is not None or len(words) == 1:
+            return name, words
     _check_there(path, alone=len(words) == 1)
     fitting = [name for name in names if starts_of(name, words)]
     if len(fitting) > 1:
@@ -238,7 +240,7 @@ def _of_yaml(path: Path) -> str | None:
     from rlplan.planner.configs.reading.settings import fits_any
     from rlplan.planner.configs.reading.sheet import load_config_sheet
 
-    data = load_yaml(path)
+    data = load_yaml(path, repeats=True)
     keys = set(data) if isinstance(data, dict) else set()
     if keys >= OF_ACCELERATE:
         problem = "says how accelerate starts processes, and not what they train"

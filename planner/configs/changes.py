@@ -252,7 +252,7 @@ def argument(settings: Settings, key: str, value: object) -> tuple[str, ...] | N
     if flags:
         if value is True or (value is False and not _has_off(sheet, key)):
             return (f"--{name}",) if value else None
-        return f"--{name}", str(value)
+        return f"--{name}", *map(str, value if isinstance(value, list | tuple) else (value,))
     adds = any(fnmatchcase(key, each) for each in sheet.added)
     adds = adds or (sheet.files_are_whole and given is None)
     return (f"{'++' if adds else ''}{name}={typed_value(value)}",)
@@ -269,6 +269,7 @@ def typed_value(value: object) -> str:
     """Return a key's value as words of a command line have it."""
     if value is None:
         return "null"
+    value = list(value) if isinstance(value, tuple) else value
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

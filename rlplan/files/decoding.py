@@ -222,8 +222,11 @@ def load_json(path: Path) -> Any:
         raise FileError(str(path), f"is not JSON: {error}") from None
 
 
-def load_yaml(path: Path) -> Any:
+def load_yaml(path: Path, *, repeats: bool = False) -> Any:
     """Return what a YAML file holds, as dicts and lists.
+
+    Args:
+        repeats: Take the last value of a key that comes twice, as YAML's readers usually do; without it such a key is refused.
 
     Raises:
         FileError: The file is missing or is no YAML.
@@ -232,7 +235,7 @@ def load_yaml(path: Path) -> Any:
 
     try:
         text = read_text(path, most_bytes=LARGEST_YAML_BYTES)
-        return yaml.load(text, Loader=_loader())  # noqa: S506, safe ones
+        return yaml.load(text, Loader=_loader(repeats=repeats))  # noqa: S506, safe ones
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -253,7 +256,7 @@ def is_own_file(path: Path) -> bool:
     if not path.is_file():
         return True
     if path.suffix.lower() in OF_YAML:
-        data = load_yaml(path)
+        data = load_yaml(path, repeats=True)  # frameworks whose files are plain YAML take the last
         return not isinstance(data, dict) or bool(OF_JOBS & data.keys())
     if path.suffix.lower() in OF_SCRIPTS:
         return False
@@ -262,22 +265,32 @@ def is_own_file(path: Path) -> bool:
     return not text.startswith(b"#!") and _OF_JOBS.search(text) is not None
 
 
+def repeated_key(node: "yaml.MappingNode") -> "yaml.ScalarNode | None":
+    """Return the first key of a mapping that stands in it before; None where each comes once."""
+    import yaml
+
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+            if key.value in seen:
+                return key
+            seen.add(key.value)
+    return None
+
+
 @cache
-def _loader() -> "type[yaml.SafeLoader | yaml.CSafeLoader]":
+def _loader(*, repeats: bool) -> "type[yaml.SafeLoader | yaml.CSafeLoader]":
     """Return the class that reads YAML: with libyaml's parser where there is one, in a quarter of the time."""
     import yaml
 
     class Strict(yaml.constructor.SafeConstructor):
-        """Construct values as `safe_load` does, but refuse a key that comes twice."""
+        """Construct values as `safe_load` does, but refuse a key that comes twice unless it may."""
 
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            seen: set[str] = set()
-            for key, _ in node.value:
-                if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                    if key.value in seen:
-                        problem = f"the key {key.value!r} comes twice"
-                        raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                    seen.add(key.value)
+            again = None if repeats else repeated_key(node)
+            if again is not None:
+                problem = f"the key {again.value!r} comes twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, again.start_mark)
             mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
             return mapping
 

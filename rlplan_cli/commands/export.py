@@ -213,6 +213,9 @@ def _patched(script: Path, found: Exported, plan: Plan, beside: Beside) -> Expor
     from rlplan.planner.configs.writing.patching import patched
 
     given, version = beside
+    kept = None if given else _kept(script, found.framework, plan, beside)
+    if kept is not None:  # keys that say what is so without them stay unsaid
+        return kept
     new = patched(script, found.framework, plan, found.decided, given, found.start, version=version)
     for each in new.changes:
         before = "was not said" if each.before is None else f"was {each.before}"

@@ -50,6 +50,17 @@ def test_a_check_says_whether_it_runs_and_its_code_does_too(script, rlplan):
     assert "[replicas-divide-the-gpus]" in broken.out
 
 
+def test_changes_of_a_recipe_are_typed_behind_it_and_flags_that_are_no_options_say_where_they_go(
+    project, rlplan
+):
+    Path("grpo.yaml").write_text(NEMO)
+    known = rlplan("check", "grpo.yaml", "policy.dtensor_cfg.tensor_parallel_size=3", *GPU)
+    assert (known.code, "[model-ranks-divide-the-gpus]" in known.out) == (1, True)
+    unknown = rlplan("check", "grpo.yaml", "--micro_train_batch_size", "2", *GPU).err
+    assert "a framework's own flags stand behind --" in unknown
+    assert "behind --" not in rlplan("simulate", "grpo.yaml", "--mirco", "2").err
+
+
 @pytest.mark.full
 def test_a_check_names_first_what_makes_it_doubtful(script, rlplan):
     """Then what was assumed of the work, and what is not understood."""

@@ -17,6 +17,7 @@ from rlplan.planner.configs.writing.patching import patched
 from rlplan.profiles.facts import load_facts
 from rlplan.results.stored import write_plan
 from tests.planner.configs.test_importing import OPTIONS, VERL
+from tests.planner.configs.test_patched_flags import APART, TOGETHER
 
 HEAD = "#!/bin/bash\n# ours\nset -x\nulimit -n 65536\n"
 SCRIPT = (
@@ -537,3 +538,27 @@ def test_limits_of_episodes_stay_a_scripts_and_a_broken_rule_is_named_in_words(t
     broken = {"trainer.policy_mini_batch_size": 48}
     with pytest.raises(FileError, match=r"would not run the plan: .*policy_mini_batch_size=48 "):
         patched(script, "skyrl", plan, broken)
+
+
+def test_a_key_that_tells_the_version_stays_and_a_script_that_runs_the_plan_is_not_touched_again(
+    tmp_path, monkeypatch, rlplan
+):
+    def written(name, text):
+        Path(name).write_text(text)
+        return imported("slime", [name], OPTIONS)
+
+    monkeypatch.chdir(tmp_path)
+    early = "--use-slime-router --colocate"
+    job = written("run.sh", TOGETHER.replace("--colocate", early)).resolved
+    apart = APART.replace("--num-gpus-per-node 8", "--use-slime-router").replace(
+        "--optimizer-cpu-offload", ""
+    )
+    plan = complete(written("apart.sh", apart).draft, job, load_facts(job))
+    write_plan(Path("best.yaml"), plan)
+    to = ("export", "best.yaml", "--to", "slime", "--patch")
+    said = rlplan(*to, "run.sh", "--out", "new.sh")
+    assert (said.code, "left out: colocate" in said.err) == (0, True), said.err
+    assert "--use-slime-router" in Path("new.sh").read_text()
+    again = rlplan(*to, "new.sh")
+    assert again.out == Path("new.sh").read_text()
+    assert "new.sh runs this plan as it is" in again.err

@@ -150,10 +150,10 @@ def _read(settings: Settings, name: str, folder: Path) -> Read | None:
     path = at_hand(name, folder)
     if written is not None:
         file = f"{settings.file} ({name})"
-        data, places = marked(written, file)
+        data, places = marked(written, file, repeats=True)
     elif path is not None:
         file = str(path)
-        data, places = read_marked(path)
+        data, places = read_marked(path, repeats=True)
     else:
         return None
     return Read(file=file, data=data, places=places)

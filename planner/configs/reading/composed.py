@@ -13,7 +13,7 @@ from warnings import catch_warnings, simplefilter
 import yaml
 
 from rlplan.errors import FileError, unreadable
-from rlplan.files.decoding import text_of
+from rlplan.files.decoding import repeated_key, text_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
@@ -471,7 +471,7 @@ RESOLVERS = {
 }
 
 
-def read_inherited(path: Path, over: Flat | None = None) -> Flat:
+def read_inherited(path: Path, over: Flat | None = None, *, repeats: bool = False) -> Flat:
     """Return the values of a file over those of the files that it inherits from.
 
     References are followed last, as OmegaConf does: they mean what arguments say too. A file that is not there
@@ -479,11 +479,12 @@ def read_inherited(path: Path, over: Flat | None = None) -> Flat:
 
     Args:
         over: Arguments by key, which take the place of the files' values.
+        repeats: Whether the last value counts of a key that comes twice, as `yaml.safe_load` has it; OmegaConf stops there.
 
     Raises:
         FileError: A file is missing or broken, or inherits from itself.
     """
-    data, places = _merged(path, ())
+    data, places = _merged(path, (), repeats=repeats)
     over = over or {}
     for key, given in over.items():
         if DOTTED.match(key):
@@ -503,11 +504,13 @@ def put_at(data: dict[str, Any], path: list[str], value: object) -> None:
     data[last] = value
 
 
-def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+def _merged(
+    path: Path, seen: tuple[Path, ...], *, repeats: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a file's mapping over those that it inherits from, and where each leaf stands."""
     if path.resolve() in seen or len(seen) > MOST_ANCESTORS:
         raise FileError(str(path), "inherits from itself", field=INHERITS)
-    own, places = read_marked(path)
+    own, places = read_marked(path, repeats=repeats)
     named = own.pop(INHERITS, None)
     data: dict[str, Any] = {}
     inherited: dict[str, str] = {}
@@ -519,7 +522,7 @@ def _merged(path: Path, seen: tuple[Path, ...]) -> tuple[dict[str, Any], dict[st
         if not parent.is_file():
             inherited[f"{INHERITS}: {each}"] = str(path)
             continue
-        more, where = _merged(parent, (*seen, path.resolve()))
+        more, where = _merged(parent, (*seen, path.resolve()), repeats=repeats)
         data = laid_over(data, more)
         inherited |= where
     return laid_over(data, own), inherited | places
@@ -541,23 +544,24 @@ def laid_over(base: dict[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def read_marked(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a file's mapping, and the file and line of each leaf."""
+def read_marked(path: Path, *, repeats: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a file's mapping, and the file and line of each leaf, as `marked` does of a text."""
     try:
         text = text_of(path)
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable(str(path), error) from None
-    return marked(text, str(path))
+    return marked(text, str(path), repeats=repeats)
 
 
-def marked(text: str, file: str) -> tuple[dict[str, Any], dict[str, str]]:
+def marked(text: str, file: str, *, repeats: bool = False) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a YAML text's mapping, and the file and line of each leaf.
 
     Args:
         file: Where it stands, for messages.
+        repeats: Whether a key may come twice, whose last value counts.
 
     Raises:
-        FileError: It is no mapping.
+        FileError: It is no mapping, or has a key twice.
     """
     try:
         loader = _Loader(text)
@@ -571,15 +575,19 @@ def marked(text: str, file: str) -> tuple[dict[str, Any], dict[str, str]]:
         raise FileError(file, "is no mapping", allowed="keys with values")
     places: dict[str, str] = {}
     if node is not None:
-        _mark(node, "", file, places)
+        _mark(node, "", file, places, repeats=repeats)
     return {str(key): value for key, value in data.items()}, places
 
 
-def _mark(node: Any, prefix: str, file: str, places: dict[str, str]) -> None:  # noqa: ANN401 -- PyYAML has no types
+def _mark(node: Any, prefix: str, file: str, places: dict[str, str], *, repeats: bool) -> None:  # noqa: ANN401 -- PyYAML has no types
+    again = None if repeats else repeated_key(node)
+    if again is not None:
+        problem = f"comes twice, the second time in line {again.start_mark.line + 1}, and OmegaConf stops there"
+        raise FileError(file, problem, field=f"{prefix}{again.value}", allowed="each key once")
     for key, value in node.value:
         path = f"{prefix}{key.value}"
         if isinstance(value, yaml.MappingNode) and value.value:
-            _mark(value, f"{path}.", file, places)
+            _mark(value, f"{path}.", file, places, repeats=repeats)
         else:
             places[path] = f"{file}:{key.start_mark.line + 1}"
 

@@ -275,7 +275,8 @@ def _of_yaml(sheet: ConfigSheet, path: Path, arguments: list[Text]) -> Settings:
     if sheet.own_files:
         return Settings(sheet, composed_yaml(sheet, path, arguments, flat), str(path))
     flat = with_underscores(flat) if sheet.launch.files else flat
-    flat, notes = with_files(sheet, renamed(read_inherited(path, flat), sheet.name_of), path.parent)
+    read = read_inherited(path, flat, repeats=sheet.arguments == "flags")
+    flat, notes = with_files(sheet, renamed(read, sheet.name_of), path.parent)
     return Settings(sheet, flat, str(path), notes=notes)
 
 
@@ -743,13 +744,14 @@ def _over_file(
         problem = f"cannot be evaluated: {named.gaps[0]}"
         raise FileError(named.value, problem, field=field, allowed=allowed)
     bases = (Path(), folder, *above(folder))
+    repeats = sheet.arguments == "flags"
     for wanted in (named.value, str(beside / named.value), Path(named.value).name):
         for path in (base / wanted for base in bases):
             if path.is_file():
-                return renamed(read_inherited(path, arguments), sheet.name_of), {}
+                return renamed(read_inherited(path, arguments, repeats=repeats), sheet.name_of), {}
     near = next((each for each in ends_near(Path(named.value), folder) if each.is_file()), None)
     if near is not None:
-        return renamed(read_inherited(near, arguments), sheet.name_of), {}
+        return renamed(read_inherited(near, arguments, repeats=repeats), sheet.name_of), {}
     if not sheet.own_yaml:
         allowed = f"the file, looked for from here and beside the script: run this in the folder of {sheet.title}, or copy the file"
         raise FileError(named.value, "no such file", field=field, allowed=allowed)

@@ -206,7 +206,7 @@ def at_hand(name: str, folder: Path) -> Path | None:
 
 def _keys_of_file(path: Path, meant: KeyFile) -> Flat:
     """Return a file's keys without those that it leaves to the trainer."""
-    read = _read_json(path) if path.suffix == JSON else read_inherited(path)
+    read = _read_json(path) if path.suffix == JSON else read_inherited(path, repeats=True)
     return {
         f"{meant.prefix}{name}": given
         for name, given in read.items()

@@ -247,8 +247,8 @@ def runs_already(
         typed = _typed(script, framework, options, plan.job)
         left = _left(typed.found.settings, typed, plan)
         own, wanted = simulate(left.plan, left.facts), simulate(plan, left.facts)
-        is_alike = not left.words and own.iteration_seconds == wanted.iteration_seconds
-        return typed.found.settings if is_alike else None
+        is_alike = math.isclose(own.iteration_seconds, wanted.iteration_seconds, rel_tol=1e-6)
+        return typed.found.settings if is_alike and not left.words else None
 
 
 class _Draft(NamedTuple):
@@ -566,7 +566,7 @@ def _gpus(plan: Plan) -> int:
 def _without(
     text: str, script: Path, settings: Settings, key: str, read: Callable[[str], Settings]
 ) -> _Shorter | None:
-    """Return a script's text in which a key is not said and all else is, with what it says; None where there is none."""
+    """Return a script's text in which a key is not said and all else is as it was, with what it says; None where there is none."""
     for new in texts_without(text, script, settings, key):
         try:
             found = read(new)
@@ -574,6 +574,7 @@ def _without(
             continue
         if (
             found.given(key) is None
+            and found.sheet.version == settings.sheet.version  # some keys tell which it is
             and found.flat.keys() - {key} == settings.flat.keys() - {key}
             and not _followers(found, settings, key)
         ):

@@ -51,15 +51,23 @@ MOST_PLACES: Final = 6
 
 
 class _Words(NamedTuple):
-    """Hold how a command line says a key: its name, how that is joined to the value, and the value; a switch has none."""
+    """Hold how a command line says a key: its name, how that is joined to the value, and the value; a switch has none.
+
+    A flag of argparse may take several values, a word each.
+    """
 
     name: str
     joint: str
-    value: str
+    values: tuple[str, ...]
+
+    @property
+    def value(self) -> str:
+        """Return the value as a shell takes it."""
+        return " ".join(map(quoted, self.values))
 
     @property
     def text(self) -> str:
-        return self.name + (self.joint + quoted(self.value) if self.joint else "")
+        return self.name + self.joint + self.value
 
 
 def texts_with(text: str, path: Path, settings: Settings, assignment: Assignment) -> Iterator[str]:
@@ -166,23 +174,27 @@ def _words(settings: Settings, key: str, value: object) -> _Words | None:
     if words is None:
         return None
     if len(words) > 1:
-        return _Words(words[0], " ", words[1])
+        return _Words(words[0], " ", words[1:])
     name, joint, given = words[0].partition("=")
-    return _Words(name, joint, given)
+    return _Words(name, joint, (given,) if joint else ())
 
 
-def _place_of(words: _Words, written: str | None = None) -> re.Pattern[str]:
+def _place_of(words: _Words, written: str | None = None, said: object = None) -> re.Pattern[str]:
     """Return what finds a key with its value: behind a flag a blank or `=`, else `=` alone, with hydra's plus signs before the key.
 
     Args:
         written: What else than a shell reads the text: Python puts expressions into its strings.
+        said: What the text gives the key, of which a flag may have several values; None takes as many as the words have.
     """
     bare = re.escape(words.name.lstrip("+"))
     if not words.joint:
         return re.compile(rf"(?<![\w.\-]){bare}(?![\w.\-=])")
     before = rf"{bare}(?:[ \t]+|=)" if words.joint == " " else rf"\+{{0,2}}{bare}="
     value = rf"(?:{EXPRESSION}|{VALUE})" if written == PYTHON else VALUE
-    return re.compile(rf"(?<![\w.\-])(?P<name>{before}){value}")
+    held = words.values if said is None else said
+    several = held if words.joint == " " and isinstance(held, list | tuple) else ()
+    more = max(0, len(several) - 1)
+    return re.compile(rf"(?<![\w.\-])(?P<name>{before}){value}(?:[ \t]+{value}){{{more}}}")
 
 
 def _in_place(
@@ -194,8 +206,8 @@ def _in_place(
     """
     if not words.joint:
         return
-    place, value = _place_of(words, written), quoted(words.value)
-    said = settings.flat.get(key)
+    said, value = settings.flat.get(key), words.value
+    place = _place_of(words, written, "" if said is None else said.value)
     line = None if said is None else LINE.search(said.where)
 
     def likely(match: re.Match[str]) -> tuple[bool, bool]:

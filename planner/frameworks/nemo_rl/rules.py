@@ -11,6 +11,9 @@ from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.frameworks.nemo_rl.reading import distils, gpus_of_policy, nodes_of_policy
 from rlplan.profiles.sheets import load_model, model_names
 
+# The last version that trained by FSDP1 where a policy switches DTensor off (pull request 614 took it away).
+OF_FSDP1: Final = "0.2"
+
 
 def _of(settings: Settings, role: Role = "actor") -> RoleSettings:
     return settings.of("megatron" if settings.on("megatron") else "dtensor", role)
@@ -188,10 +191,14 @@ def async_engines_are_async(settings: Settings) -> Iterator[Broken]:
 
 
 def one_trainer_is_on(settings: Settings) -> Iterator[Broken]:
-    """Train by Megatron or DTensor, not by both."""
+    """Train by Megatron or DTensor, not by both; a policy that switches both off has no trainer."""
     key = "policy.dtensor_cfg.enabled"
-    holds = not (settings.on("megatron") and settings.given(key))
+    on = settings.on("megatron")
+    holds = not (on and settings.given(key))
     yield from unless(holds, key, "is on beside policy.megatron_cfg.enabled", "false")
+    holds = on or settings.given(key) is not False or settings.sheet.version == OF_FSDP1
+    problem = "is off where policy.megatron_cfg.enabled is not on, and nothing trains"
+    yield from unless(holds, key, problem, "true, or policy.megatron_cfg.enabled=true")
 
 
 def optimizers_on_the_host_are_there_whole(settings: Settings) -> Iterator[Broken]:

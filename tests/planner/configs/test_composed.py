@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlplan.errors import FileError
 from rlplan.planner.configs.importing import ImportOptions, imported
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
@@ -242,3 +243,16 @@ def test_a_file_may_change_the_choice_of_another_ones_group(script):
     assert script(start, files).job.workload.prompts == 32
     assert script(f"{start} +experiment=fast", files).job.workload.prompts == 512
     assert script(f"{start} data=large", files).job.workload.prompts == 512
+
+
+def test_a_key_that_comes_twice_is_refused_where_omegaconf_reads(script):
+    twice = OWN.replace(
+        "max_prompt_length: 512", "max_prompt_length: 512\n  max_prompt_length: 256"
+    )
+    with pytest.raises(
+        FileError, match=r"own\.yaml: data\.max_prompt_length: comes twice, .* line 10"
+    ):
+        script(
+            "python3 -m verl.trainer.main_ppo --config-path . --config-name own",
+            {"own.yaml": twice},
+        )

@@ -9,7 +9,9 @@ from rlplan.planner.configs.changes import argument
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.configs.writing.patching import patched
+from rlplan.planner.configs.writing.texts import texts_with
 from rlplan.profiles.facts import load_facts
+from tests.planner.configs.test_importing import OPENRLHF
 from tests.planner.configs.test_python_launchers import LAUNCHER, OPTIONS
 
 FLAGS = """python3 slime/train.py --actor-num-nodes 1 --actor-num-gpus-per-node {gpus} \\
@@ -132,3 +134,17 @@ def test_a_script_whose_model_no_sheet_is_of_has_that_of_the_plan(tmp_path):
     assert "hf-checkpoint" not in {each.key for each in new.changes}
     assert "--sglang-mem-fraction-static 0.7" in new.text
     assert "--hf-checkpoint /ckpt/ours/checkpoint-1800" in new.text
+
+
+def test_a_flag_of_two_values_keeps_them_or_is_changed_whole(tmp_path):
+    pair = "--actor.eps_clip_low_high 0.2 0.28"
+    text = " \\\n  ".join((*OPENRLHF, pair, "--vllm.enforce_eager", '"$@"\n'))
+    found = found_in(tmp_path / "run.sh", text, "openrlhf")
+    plan = plan_of(found.draft, found.resolved)
+    for task in ("actor.update", "critic.update"):
+        plan = with_fields(plan, task, micro_batch=2)
+    values = exported(plan, "openrlhf").decided
+    assert pair in patched(tmp_path / "run.sh", "openrlhf", plan, values).text
+    key = "actor.eps_clip_low_high"
+    first = next(texts_with(text, tmp_path / "run.sh", found.settings, (key, (0.1, 0.3))))
+    assert first == text.replace(pair, "--actor.eps_clip_low_high 0.1 0.3")

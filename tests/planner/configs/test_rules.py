@@ -199,6 +199,16 @@ def test_verl_rules_of_asynchronous_training_are_found_broken(name):
     assert name in broken("verl", [*ASYNC_START, *ASYNC, BREAKS_ASYNC[name]])
 
 
+@pytest.mark.parametrize(("version", "trains"), [("0.3", False), ("0.2", True)])
+def test_a_policy_that_switches_both_trainers_off_trained_by_fsdp1_in_nemo_rl_0_2(
+    nemo, version, trains
+):
+    options = replace(OPTIONS, version=version)
+    settings = settings_of("nemo-rl", [nemo, "policy.dtensor_cfg.enabled=false"], options)
+    found = {rule.name for rule in rules_of("nemo-rl") if rule.broken(settings)}
+    assert ("one-trainer-is-on" not in found) is trains
+
+
 @pytest.mark.parametrize("name", BREAKS_NEMO)
 def test_nemo_rl_rules_are_found_broken(name, nemo):
     assert name in broken("nemo-rl", [nemo, *BREAKS_NEMO[name]])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rlplan.files.decoding import is_own_file
 from rlplan.planner.configs.changes import by_words_of_files, of_own_files
 from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
 from rlplan_cli.config_options import framework_of
@@ -83,3 +84,10 @@ def test_a_program_of_one_s_own_is_a_library_s_where_keys_are_those_of_two_frame
     assert framework_of(["run.sh"]) == ("trl", ["run.sh"])
     (folder / "run.sh").write_text(f"swift rlhf --rlhf_type grpo {keys}\n")
     assert framework_of(["run.sh"]) == ("ms-swift", ["run.sh"])
+
+
+def test_the_last_of_a_recipes_keys_counts_where_one_comes_twice(folder):
+    (folder / "twice.yaml").write_text(RECIPE + "max_completion_length: 512\n", encoding="utf-8")
+    assert not is_own_file(folder / "twice.yaml")
+    assert framework_of(["twice.yaml"]) == ("trl", ["twice.yaml"])
+    assert imported("trl", ["twice.yaml"], OPTIONS).job.workload.response_tokens.max == 512
