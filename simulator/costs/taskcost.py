@@ -17,7 +17,7 @@ from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.framework import FrameworkSheet, HostTime
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
-from rlplan.profiles.analytic.efficiencies import load_spreads
+from rlplan.profiles.analytic.efficiencies import host_sum, load_spreads, unpinned_copy
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -317,6 +317,16 @@ def gradients_to_host(placed: PlacedTask) -> Estimate:
     share = 1.0 if placed.options.host_states else placed.options.host_optimizer
     local = stepped_parameters(placed) * share
     return placed.device.copy(local * placed.stored.gradient_bytes, "device_to_host")
+
+
+def gradients_added_on_host(placed: PlacedTask) -> Estimate:
+    """Return seconds of adding a rank's gradients once to those that lie in host memory, where all states are.
+
+    They are copied to memory that is not pinned, and the host waits for each before it launches what comes next (PyTorch 2.11,
+    torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce: non_blocking is off where it accumulates).
+    """
+    local = stepped_parameters(placed)
+    return unpinned_copy(local * placed.stored.gradient_bytes, "device_to_host") + host_sum(local)
 
 
 def layers_from_host(placed: PlacedTask) -> Estimate:
