@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from math import hypot
+from typing import Literal
 
 import numpy as np
 
@@ -345,9 +346,11 @@ def weights_from_host(placed: PlacedTask) -> Estimate:
         return ZERO
     if placed.layout.zero < FULLY_SHARDED:
         return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
-    back = shard_from_host(placed)
-    if placed.trains_role and placed.framework.leaves_after_passes:
-        back = back + placed.device.copy(_shard_bytes(placed), "device_to_host")
+    if not placed.trains_role:
+        return shard_from_host(placed)
+    back = _weights_copy(placed, _shard_bytes(placed), "host_to_device")
+    if placed.framework.leaves_after_passes:
+        back = back + _weights_copy(placed, _shard_bytes(placed), "device_to_host")
     return back
 
 
@@ -362,19 +365,35 @@ def _shard_bytes(placed: PlacedTask) -> int:
     return math.ceil((placed.parameters + placed.adapter_parameters) * value / placed.state_ranks)
 
 
+def _weights_copy(
+    placed: PlacedTask, num_bytes: float, direction: Literal["host_to_device", "device_to_host"]
+) -> Estimate:
+    """Return seconds of a copy of weights that are trained, to host memory of the kind that its trainer uses or back."""
+    if placed.options.unpinned_weights:
+        return unpinned_copy(num_bytes, direction)
+    return placed.device.copy(num_bytes, direction)
+
+
 def states_from_host(placed: PlacedTask) -> Estimate:
     """Return seconds until what a trainer had left in host memory is on its GPUs again."""
-    num_bytes = sum(_states_bytes(placed)) + _gradients_bytes(placed)
+    states, weights = _states_bytes(placed)
+    gradients = _gradients_bytes(placed)
     rate = placed.framework.from_host_bytes_per_second
-    if rate is None:
-        return placed.device.copy(num_bytes, "host_to_device")
-    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+    if rate is not None:
+        return Estimate((states + weights + gradients) / rate, 0.0, Source.FITTED)
+    if placed.options.unpinned_weights and weights:
+        back = placed.device.copy(states + gradients, "host_to_device")
+        return back + _weights_copy(placed, weights, "host_to_device")
+    return placed.device.copy(states + weights + gradients, "host_to_device")
 
 
 def states_to_host(placed: PlacedTask) -> Estimate:
     """Return seconds until what leaves a trainer's GPUs is in host memory."""
     states, weights = _states_bytes(placed)
     rate = placed.framework.to_host_bytes_per_second
+    if rate is None and placed.options.unpinned_weights and weights:
+        away = placed.device.copy(states, "device_to_host")
+        return away + _weights_copy(placed, weights, "device_to_host")
     if rate is None:
         return placed.device.copy(states + weights, "device_to_host")
     if "weights" in placed.framework.unpinned:

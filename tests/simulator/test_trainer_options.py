@@ -22,7 +22,7 @@ from rlplan.simulator.costs.passes import (
     train_parts,
     update_parts,
 )
-from rlplan.simulator.costs.taskcost import WEIGHTS_BACK
+from rlplan.simulator.costs.taskcost import WEIGHTS_BACK, states_from_host, states_to_host
 from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
@@ -176,6 +176,20 @@ def test_layers_that_live_on_the_host_come_with_every_pass_and_later_gradients_a
         assert gradients == pytest.approx(1 + (count - 1) * added, rel=1e-3)
     (weights, _), count = parts(2, zero=2)
     assert weights == pytest.approx(count, rel=1e-3)
+
+
+def test_weights_in_memory_that_is_not_pinned_go_at_2_6_and_come_at_7_gigabytes_a_second():
+    """Beside 8 bytes of moments in pinned memory, 4 bytes of each of the weights that a rank has."""
+    away, verl = replace(SHARDED, offload=True), replace(JOB, framework="verl-fsdp")
+    usual, unpinned = (placed(away, verl, unpinned_weights=said) for said in (False, True))
+    local = usual.kept_states(8, 4)
+    for copied, rate, way in (
+        (states_to_host, 2.6e9, "device_to_host"),
+        (states_from_host, 7.0e9, "host_to_device"),
+    ):
+        more = copied(unpinned).seconds - copied(usual).seconds
+        pinned = usual.device.copy(local, way).seconds
+        assert more == pytest.approx(local / rate - pinned, rel=1e-3)
 
 
 @pytest.mark.parametrize("options", [{"host_states": True}, {"host_optimizer": 1.0}])
