@@ -487,19 +487,17 @@ class TrainerOptions:
             has beyond weights in bf16 (`rlplan.models`).
         offloads: States that leave the GPUs where a plan off-loads the model; None takes the framework's.
         host_optimizer: Share of the parameters whose optimizer states stay in host memory, and are updated there.
-        host_states: Whether weights, gradients and optimizer states all stay in host memory, and layers are copied to the
-            GPU when they are needed (FSDP2's off-load policy).
+        host_states: Whether all states stay in host memory, and layers are copied to the GPU when they are needed (FSDP2's off-load policy).
+        unpinned_weights: Whether weights that leave the GPUs go to memory that is neither pinned nor kept (verl 0.6 to 0.9.0, FSDP2).
         host_copy: Whether the actor's weights have a copy in host memory at all times, where the framework keeps one.
         experts: How a layer's experts are computed: in one grouped product, or one after another, as in transformers before 5.0.
         dispatcher: How tokens reach experts on other ranks and come back (`rlplan/dispatchers/`); None takes the engine's usual way.
         overlaps_exchange: Whether this exchange overlaps with the computation of another micro-batch.
-        overlaps_products: Whether tensor-parallel exchanges run in parts beside the product that they belong to
-            (`tp_comm_overlap` of Transformer Engine), with sequence parallelism.
+        overlaps_products: Whether tensor-parallel exchanges run in parts beside their product (`tp_comm_overlap`), with sequence parallelism.
         overlaps_sends: Whether pipeline stages send activations beside computing, with interleaved chunks of layers.
         popularity_spread: Standard deviation of how often experts of a layer are chosen, over its mean; 0 where they
             are balanced by force. None takes that of published traces.
-        experts_in_turn: Whether tokens get a layer's experts in turn, as benchmarks' gates deal them out in place of a
-            router: those of a token lie side by side, on few ranks.
+        experts_in_turn: Whether tokens get a layer's experts in turn, as benchmarks' gates deal them out: those of a token lie on few ranks.
         graphs: What of a step is captured in CUDA graphs, so that the host does not launch it kernel by kernel.
         freezes_tower: Whether the tower of a model that reads images does not learn: it has no backward pass.
         shares_prompts: Whether a micro-batch computes a prompt's tokens once for its samples, as trees of prefixes do
@@ -521,6 +519,7 @@ class TrainerOptions:
     offloads: tuple[State, ...] | None = None
     host_optimizer: Share = 0.0
     host_states: bool = False
+    unpinned_weights: bool = False
     host_copy: bool = True
     experts: ExpertOrder = "grouped"
     dispatcher: DispatcherName | None = None

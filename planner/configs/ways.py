@@ -154,7 +154,13 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
     usual = family(named) in {"", "vllm"}
     engines = Engines(train=trainer.engine, generate=None if usual else named)
     trained = {
-        role: replace(each, adapters_apart=False, waiting_gradients=None, keeps_embedded=False)
+        role: replace(
+            each,
+            adapters_apart=False,
+            waiting_gradients=None,
+            keeps_embedded=False,
+            unpinned_weights=False,
+        )
         for role, each in (job.trainers or {}).items()
     }
     other = replace(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from math import hypot
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from rlplan.calibration import WorkKind
 from rlplan.errors import MissingFactError, UnknownNameError
@@ -104,6 +104,9 @@ class HostCosts:
         object_bytes_per_second: Rate at which large objects pass between processes.
         process_start_seconds: Start of a worker process that imports the training library.
         adam_parameters_per_second: Parameters that a rank's process steps with Adam in host memory.
+        unpinned_to_host_bytes_per_second: Rate of copies from a GPU to memory that is neither pinned nor kept, of each rank.
+        unpinned_from_host_bytes_per_second: Rate of copies back from there.
+        added_parameters_per_second: Gradients that a rank's process adds to others in host memory.
         rule_call_seconds: A call of a reward rule of which nobody said what it takes.
         spread: Relative, one sigma.
     """
@@ -114,6 +117,9 @@ class HostCosts:
     process_start_seconds: Constant
     rule_call_seconds: Constant
     adam_parameters_per_second: Constant
+    unpinned_to_host_bytes_per_second: Constant
+    unpinned_from_host_bytes_per_second: Constant
+    added_parameters_per_second: Constant
     spread: Constant
 
 
@@ -215,9 +221,27 @@ def unmeasured_call(num_bytes: float, kind: str, rule_seconds: float | None) -> 
 
 def host_step(parameters: float) -> Estimate:
     """Return the seconds in which a rank's process steps so many parameters in host memory."""
+    return _at_rate(parameters, load_host_costs().adam_parameters_per_second)
+
+
+def host_sum(parameters: float) -> Estimate:
+    """Return the seconds in which a rank's process adds so many gradients to those in host memory."""
+    return _at_rate(parameters, load_host_costs().added_parameters_per_second)
+
+
+def unpinned_copy(
+    num_bytes: float, direction: Literal["host_to_device", "device_to_host"]
+) -> Estimate:
+    """Return the seconds of a rank's copy to host memory that is neither pinned nor kept, or back from there."""
     host = load_host_costs()
-    seconds = parameters / host.adam_parameters_per_second.value
-    return Estimate(seconds, seconds * host.spread.value, Source.DATASHEET)
+    if direction == "host_to_device":
+        return _at_rate(num_bytes, host.unpinned_from_host_bytes_per_second)
+    return _at_rate(num_bytes, host.unpinned_to_host_bytes_per_second)
+
+
+def _at_rate(amount: float, rate: Constant) -> Estimate:
+    seconds = amount / rate.value
+    return Estimate(seconds, seconds * load_host_costs().spread.value, Source.DATASHEET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

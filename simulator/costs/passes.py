@@ -44,6 +44,7 @@ from rlplan.simulator.costs.taskcost import (
     WEIGHTS_BACK,
     call_of,
     driver_of,
+    gradients_added_on_host,
     gradients_to_host,
     layers_from_host,
     moments_from_host,
@@ -579,11 +580,12 @@ def gradient_exchanges(table: PlacedTasks, batches: MicroBatches) -> dict[str, E
         ways = np.where(zero > 1, 2 * count - 1, 1)
         parts[GRADIENTS_TO_HOST] = _of_states(table, gradients_to_host) * ways
     if table.any.options.host_states:
-        # What is gathered comes from the host each time, and what is reduced goes there with every micro-batch
-        # (PyTorch 2.11, torch/distributed/fsdp/_fully_shard: _fsdp_param.py, all_gather_inputs; _fsdp_collectives.py, foreach_reduce).
+        # What is gathered comes from the host each time, and what is reduced goes there with every micro-batch, to be added to
+        # what the ones before left (PyTorch 2.11, torch/distributed/fsdp/_fully_shard: _fsdp_param.py, all_gather_inputs).
         ways = np.where(zero == FULLY_SHARDED, 2 * count, count)
         parts[WEIGHTS_BACK] = _of_states(table, layers_from_host) * ways
-        parts[GRADIENTS_TO_HOST] = _of_states(table, gradients_to_host) * reduced
+        added = _of_states(table, gradients_added_on_host) * (reduced - 1)
+        parts[GRADIENTS_TO_HOST] = _of_states(table, gradients_to_host) + added
     return parts
 
 

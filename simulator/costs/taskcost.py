@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from math import hypot
+from typing import Literal
 
 from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, TOP_LOG_PROBS
@@ -15,7 +16,7 @@ from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.framework import FrameworkSheet, HostTime
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
-from rlplan.profiles.analytic.efficiencies import load_spreads
+from rlplan.profiles.analytic.efficiencies import host_sum, load_spreads, unpinned_copy
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -302,6 +303,16 @@ def gradients_to_host(placed: PlacedTask) -> Estimate:
     return placed.device.copy(local * placed.stored.gradient_bytes, "device_to_host")
 
 
+def gradients_added_on_host(placed: PlacedTask) -> Estimate:
+    """Return seconds of adding a rank's gradients once to those that lie in host memory, where all states are.
+
+    They are copied to memory that is not pinned, and the host waits for each before it launches what comes next (PyTorch 2.11,
+    torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py, foreach_reduce: non_blocking is off where it accumulates).
+    """
+    local = stepped_parameters(placed)
+    return unpinned_copy(local * placed.stored.gradient_bytes, "device_to_host") + host_sum(local)
+
+
 def layers_from_host(placed: PlacedTask) -> Estimate:
     """Return seconds of copying a rank's shard of weights that live in host memory to its GPU, layer by layer, once."""
     num_bytes = placed.kept_states(placed.state_ranks, placed.stored.weight_bytes)
@@ -318,9 +329,11 @@ def weights_from_host(placed: PlacedTask) -> Estimate:
         return ZERO
     if placed.layout.zero < FULLY_SHARDED:
         return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
-    back = shard_from_host(placed)
-    if placed.trains_role and placed.framework.leaves_after_passes:
-        back = back + placed.device.copy(_shard_bytes(placed), "device_to_host")
+    if not placed.trains_role:
+        return shard_from_host(placed)
+    back = _weights_copy(placed, _shard_bytes(placed), "host_to_device")
+    if placed.framework.leaves_after_passes:
+        back = back + _weights_copy(placed, _shard_bytes(placed), "device_to_host")
     return back
 
 
@@ -335,19 +348,35 @@ def _shard_bytes(placed: PlacedTask) -> int:
     return math.ceil((placed.parameters + placed.adapter_parameters) * value / placed.state_ranks)
 
 
+def _weights_copy(
+    placed: PlacedTask, num_bytes: float, direction: Literal["host_to_device", "device_to_host"]
+) -> Estimate:
+    """Return seconds of a copy of weights that are trained, to host memory of the kind that its trainer uses or back."""
+    if placed.options.unpinned_weights:
+        return unpinned_copy(num_bytes, direction)
+    return placed.device.copy(num_bytes, direction)
+
+
 def states_from_host(placed: PlacedTask) -> Estimate:
     """Return seconds until what a trainer had left in host memory is on its GPUs again."""
-    num_bytes = sum(_states_bytes(placed)) + _gradients_bytes(placed)
+    states, weights = _states_bytes(placed)
+    gradients = _gradients_bytes(placed)
     rate = placed.framework.from_host_bytes_per_second
-    if rate is None:
-        return placed.device.copy(num_bytes, "host_to_device")
-    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+    if rate is not None:
+        return Estimate((states + weights + gradients) / rate, 0.0, Source.FITTED)
+    if placed.options.unpinned_weights and weights:
+        back = placed.device.copy(states + gradients, "host_to_device")
+        return back + _weights_copy(placed, weights, "host_to_device")
+    return placed.device.copy(states + weights + gradients, "host_to_device")
 
 
 def states_to_host(placed: PlacedTask) -> Estimate:
     """Return seconds until what leaves a trainer's GPUs is in host memory."""
     states, weights = _states_bytes(placed)
     rate = placed.framework.to_host_bytes_per_second
+    if rate is None and placed.options.unpinned_weights and weights:
+        away = placed.device.copy(states, "device_to_host")
+        return away + _weights_copy(placed, weights, "device_to_host")
     if rate is None:
         return placed.device.copy(states + weights, "device_to_host")
     if "weights" in placed.framework.unpinned:

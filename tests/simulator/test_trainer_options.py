@@ -22,7 +22,7 @@ from rlplan.simulator.costs.passes import (
     train_parts,
     update_parts,
 )
-from rlplan.simulator.costs.taskcost import WEIGHTS_BACK
+from rlplan.simulator.costs.taskcost import WEIGHTS_BACK, states_from_host, states_to_host
 from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
@@ -153,7 +153,9 @@ def test_gradients_are_reduced_and_read_in_the_format_that_a_trainer_says():
     assert norms[0] == norms[2] > norms[1]
 
 
-def test_layers_that_live_on_the_host_come_with_every_pass_and_their_gradients_go_with_every_micro_batch():
+def test_layers_that_live_on_the_host_come_with_every_pass_and_later_gradients_are_added_there():
+    """What is added goes to memory that is not pinned at 2.6 GB/s, four bytes of each, and 1.7 billion are added a second."""
+
     def parts(micro_batch, **layout):
         task = placed(replace(SHARDED, micro_batch=micro_batch, **layout), host_states=True)
         found = gradient_exchanges(PlacedTasks.of(task), micro_batches_of(PlacedTasks.of(task)))
@@ -168,9 +170,26 @@ def test_layers_that_live_on_the_host_come_with_every_pass_and_their_gradients_g
     for micro_batch in (1, 2, 4):
         (weights, gradients), count = parts(micro_batch)
         assert weights == pytest.approx(2 * count, rel=1e-3)
-        assert gradients == pytest.approx(count, rel=1e-3)
+        local = placed(SHARDED).trained_parameters / 8
+        once = placed(SHARDED).device.copy(4 * local, "device_to_host").seconds
+        added = (4 * local / 2.6e9 + local / 1.7e9) / once
+        assert gradients == pytest.approx(1 + (count - 1) * added, rel=1e-3)
     (weights, _), count = parts(2, zero=2)
     assert weights == pytest.approx(count, rel=1e-3)
+
+
+def test_weights_in_memory_that_is_not_pinned_go_at_2_6_and_come_at_7_gigabytes_a_second():
+    """Beside 8 bytes of moments in pinned memory, 4 bytes of each of the weights that a rank has."""
+    away, verl = replace(SHARDED, offload=True), replace(JOB, framework="verl-fsdp")
+    usual, unpinned = (placed(away, verl, unpinned_weights=said) for said in (False, True))
+    local = usual.kept_states(8, 4)
+    for copied, rate, way in (
+        (states_to_host, 2.6e9, "device_to_host"),
+        (states_from_host, 7.0e9, "host_to_device"),
+    ):
+        more = copied(unpinned).seconds - copied(usual).seconds
+        pinned = usual.device.copy(local, way).seconds
+        assert more == pytest.approx(local / rate - pinned, rel=1e-3)
 
 
 @pytest.mark.parametrize("options", [{"host_states": True}, {"host_optimizer": 1.0}])

@@ -417,6 +417,8 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
     if role not in ONLY_READ and settings.of(trainer, role).on("defers_reduction"):
         waiting = "bf16" if _is_first_fsdp(settings, trainer) else "fp32"
         options = replace(options, waiting_gradients=cast(TrainingPrecision, waiting))
+    if role not in ONLY_READ and settings.of(trainer, role).on("unpins_weights"):
+        options = replace(options, unpinned_weights=not _is_first_fsdp(settings, trainer))
     chunk = settings.optional_whole("entropy_chunk")
     chunked = way is not None and way.endswith(CHUNKED)
     return replace(options, logit_chunk_tokens=chunk if chunked else None)

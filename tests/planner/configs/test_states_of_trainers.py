@@ -71,6 +71,24 @@ def test_weights_of_verls_reference_are_on_the_host_under_fsdp_whatever_a_key_sa
 
 
 @pytest.mark.parametrize(
+    ("version", "strategy", "unpinned"),
+    [
+        ("0.5", SECOND, False),
+        ("0.6", SECOND, True),
+        ("0.9.0", SECOND, True),
+        ("0.9.0", FIRST, False),
+        (None, SECOND, False),
+    ],
+)
+def test_weights_of_verls_fsdp2_leave_for_memory_that_is_not_pinned_from_0_6_to_0_9_0(
+    version, strategy, unpinned
+):
+    found = verl(strategy, options=replace(OPTIONS, version=version))
+    assert of_actor(found).unpinned_weights == unpinned
+    assert not found.job.trainer("reference").unpinned_weights
+
+
+@pytest.mark.parametrize(
     ("version", "rank", "kept"),
     [("0.8", 32, True), ("0.8", 0, False), ("0.7.1", 32, False), (None, 32, False)],
 )
