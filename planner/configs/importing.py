@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -61,6 +61,8 @@ OWN_CONFIGS = (
     "ppo_megatron_trainer.yaml",
 )
 JOB_FILE = "job.yaml"
+# Longer words name no program (limits.h, NAME_MAX).
+LONGEST_PATH = 255
 # Values that are looked for in one configuration before it is given up.
 MOST_MISSING = 20
 # Numbers that an example may be where the framework's default does not go with what is said.
@@ -304,6 +306,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _started_file(words: Sequence[str]) -> Path:
+    """Return the file that a command line starts, where it is at hand; else what stands first, as a script does."""
+    programs = (Path(word) for word in words if word.endswith(".py") and len(word) <= LONGEST_PATH)
+    first = Path(words[0])
+    return first if first.is_file() else next((each for each in programs if each.is_file()), first)
+
+
 def settings_of(framework: str, words: Iterable[str], options: ImportOptions) -> Settings:
     """Return a configuration's settings.
 
@@ -318,7 +327,7 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     settings = read_configuration(
         sheet, given, environment, evaluated=options.evaluated, taken_as=options.taken_as
     )
-    set_version(settings, options.version, Path(given[0]))
+    set_version(settings, options.version, _started_file(given))
     settings.sheet = of_start(settings.sheet, settings.start)
     settings.model = options.model
     folder = Path(given[0]).parent

@@ -38,14 +38,20 @@ def algorithm_of(settings: Settings, *, compares: bool) -> str:
     return UNGROUPED if alone else name
 
 
-def algorithm_notes(settings: Settings, algorithm: str) -> tuple[str, ...]:
-    """Return notes for a configuration whose algorithm is forecast as another one with the same passes."""
+def algorithm_notes(
+    settings: Settings, algorithm: str, *, sampled: bool = False
+) -> tuple[str, ...]:
+    """Return notes for a configuration whose algorithm is forecast as another one with the same passes.
+
+    Args:
+        sampled: Whether groups that are sampled again are counted whatever the algorithm does by itself.
+    """
     named, notes = _named(settings), list[str]()
     if named != algorithm:
         notes.append(
             f"{named} as it is configured passes over what {algorithm} does, and is taken for it"
         )
-    if settings.on("filters") and not load_algorithm(algorithm).resamples:
+    if settings.on("filters") and not (sampled or load_algorithm(algorithm).resamples):
         notes.append(
             f"groups of equal rewards that are sampled again are not counted with {algorithm}"
         )

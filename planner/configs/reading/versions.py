@@ -40,6 +40,15 @@ DEVELOPED: Final = re.compile(r"dev\d*$")
 COMMENT: Final = re.compile(r"(?:^|\s)#.*$")
 PRINTS: Final = frozenset({"echo", "printf"})
 UNSETS: Final = "unset"
+# What fixes a version beside requirements that leave it open, and what these leave: `trl>=0.16,<0.18`, `trl~=0.19.0`.
+LOCKS: Final = ("uv.lock", "poetry.lock", "pdm.lock")
+LOCKED: Final = r'^name = "{}"\nversion = "([^"]+)"'
+LIMITED: Final = (
+    r"""(?<![\w.-]){}(?:\[[\w,-]+\])?\s*(?P<limits>(?:(?:[<>]=?|~=)\s*\d[\d.]*\s*,?\s*)+)"""
+)
+LIMIT: Final = re.compile(r"([<>]=?|~=)\s*(\d[\d.]*)")
+# Holds the version of a checkout whose pyproject.toml leaves it to a file, as TRL's does.
+VERSION_FILE: Final = "VERSION"
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
 
 
@@ -203,7 +212,7 @@ def _find_version(settings: Settings, script: Path) -> None:
             settings.version_reason = f'by "{hint.words}" ({hint.where}){since}'
             break
     else:
-        _by_keys(settings, hints)
+        _by_keys(settings, hints, tuple(files))
     for hint in reversed(hints):
         if hint.of != "version":
             settings.sheet = _with_engine(settings.sheet, hint)
@@ -247,9 +256,10 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
     return None
 
 
-def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
-    """Take the newest version that has most of the keys, of those with an engine that files name."""
-    sheet, candidates, reason = settings.sheet, settings.sheet.versions, ""
+def _by_keys(settings: Settings, hints: Sequence[_Hint], files: Sequence[Path]) -> None:
+    """Take the newest version that has most of the keys, of those that requirements leave and with an engine that files name."""
+    sheet, reason = settings.sheet, ""
+    candidates, limits = _left_by_requirements(sheet, files)
     for hint in hints:
         has = tuple(each for each in candidates if _generates_with(sheet.of(each), hint))
         if has:
@@ -271,8 +281,44 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
             settings, telling[0], next(each for key, each in found if key == telling[0])
         )
     settings.version_reason = (
-        reason or f"the newest that is known, since nothing says which; {OPTION} does"
+        reason or limits or f"the newest that is known, since nothing says which; {OPTION} does"
     )
+
+
+def _left_by_requirements(sheet: ConfigSheet, files: Sequence[Path]) -> tuple[Sequence[str], str]:
+    """Return the known versions that requirements beside a script leave, and in words which do; all where they leave none."""
+    if not sheet.package:
+        return sheet.versions, ""
+    pattern = re.compile(LIMITED.format(re.escape(sheet.package)))
+    for folder in (each for file in files if file.is_file() for each in _folders(file)):
+        for name in REQUIREMENTS:
+            for file in sorted(folder.glob(name)):
+                for number, line in enumerate(script_text(file).splitlines(), 1):
+                    found = None if line.lstrip().startswith("#") else pattern.search(line)
+                    if found is None:
+                        continue
+                    left = [each for each in sheet.versions if _is_left(each, found["limits"])]
+                    if left:
+                        words = found[0].strip(" ,")
+                        return left, f'the newest that "{words}" leaves ({file}:{number})'
+    return sheet.versions, ""
+
+
+def _is_left(version: str, limits: str) -> bool:
+    """Tell whether a series of versions has one within limits; what is compared is as long as the series' own number."""
+    series = _parts(version)
+    for sign, word in LIMIT.findall(limits):
+        limit = _parts(word)
+        least, most = limit[: len(series)], limit
+        while most and most[-1] == 0:
+            most = most[:-1]
+        if sign in {">", ">=", "~="} and series < least:
+            return False
+        if sign == "~=" and series[: len(limit) - 1] > limit[:-1]:
+            return False
+        if (sign == "<" and series >= most) or (sign == "<=" and series > most):
+            return False
+    return True
 
 
 def _reason(settings: Settings, key: str, versions: VersionRange) -> str:
@@ -395,6 +441,7 @@ def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
         for pattern in REQUIREMENTS:
             for file in sorted(folder.glob(pattern)):
                 yield from _matches(patterns, file)
+        yield from _locked_version(sheet, folder)
 
 
 def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
@@ -440,8 +487,30 @@ def _own_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
             continue
         said = read(script_text(file))
         version = said.get("version")
+        beside = folder / VERSION_FILE
+        if "version" in _words(said.get("dynamic")) and beside.is_file():
+            version, file = script_text(beside).strip(), beside
         if said.get("name") == sheet.package and isinstance(version, str):
             yield _Hint(of="version", version=version, words=version, where=str(file))
+
+
+def _words(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
+
+
+def _locked_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
+    """Yield which version of the framework a folder's lock file has."""
+    for name in LOCKS if sheet.package else ():
+        file = folder / name
+        if not file.is_file():
+            continue
+        pattern = re.compile(LOCKED.format(re.escape(sheet.package)), re.MULTILINE)
+        text = script_text(file)
+        found = pattern.search(text)
+        if found is not None:
+            line = text.count("\n", 0, found.start(1)) + 1
+            words = f"{sheet.package} {found[1]}"
+            yield _Hint(of="version", version=found[1], words=words, where=f"{file}:{line}")
 
 
 def _of_setup(text: str) -> Mapping[str, object]:

@@ -76,7 +76,10 @@ def run_of(settings: Settings) -> Run:
         loss=_loss(settings, algorithm),
         adapter=_adapter(settings),
         dynamic_sampling=sampling,
-        notes=(*algorithm_notes(settings, algorithm), *_notes(settings, models)),
+        notes=(
+            *algorithm_notes(settings, algorithm, sampled=sampling is not None),
+            *_notes(settings, models),
+        ),
         guesses=tuple(_guesses(settings, sampling)),
     )
 

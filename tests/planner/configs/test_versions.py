@@ -174,6 +174,44 @@ def test_files_beside_a_script_say_the_version(script, name, text, wanted):
     assert script(files={name: text}).settings.sheet.version == wanted
 
 
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ({"pyproject.toml": 'dependencies = ["trl[vllm]<0.17.0"]'}, "0.16"),
+        ({"requirements.txt": "trl>=0.19.0,<0.20\n"}, "0.19"),
+        ({"requirements.txt": "trl~=0.22.1\n"}, "0.22"),
+        ({"requirements.txt": "trl>=0.19.0\n"}, "0.27"),  # as the newest with max_prompt_length
+        ({"requirements.txt": "# trl<0.17\nmytrl<0.17\n"}, "0.27"),
+        ({"requirements.txt": "trl>=0.14\n", "uv.lock": '[[package]]\nname = "trl"\nversion = "0.15.2"\n'}, "0.15"),
+        ({"requirements.txt": "trl==0.18.1\n", "uv.lock": 'name = "trl"\nversion = "0.15.2"\n'}, "0.18"),
+        ({"pyproject.toml": '[project]\nname = "trl"\ndynamic = ["version"]\n', "VERSION": "0.24.0\n"}, "0.24"),
+    ],
+)  # fmt: skip
+def test_what_requirements_leave_or_lock_and_a_checkouts_own_file_say_the_version(
+    tmp_path, files, wanted
+):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    command = "trl grpo --model_name_or_path Qwen/Qwen2.5-7B-Instruct --max_prompt_length 512"
+    (tmp_path / "run.sh").write_text(f"{command}\n", encoding="utf-8")
+    found = imported("trl", [str(tmp_path / "run.sh")], replace(OPTIONS, mean_response=100))
+    assert found.settings.sheet.version == wanted
+
+
+def test_files_beside_a_program_that_a_command_line_starts_say_the_version(tmp_path):
+    program = tmp_path / "train.py"
+    program.write_text(
+        "from trl import GRPOConfig, GRPOTrainer\n"
+        "GRPOTrainer(model='Qwen/Qwen2.5-7B-Instruct', args=GRPOConfig(num_generations=8)).train()\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "requirements.txt").write_text("trl<0.24\n", encoding="utf-8")
+    words = ["accelerate", "launch", str(program)]
+    found = imported("trl", words, replace(OPTIONS, mean_response=100))
+    assert found.settings.sheet.version == "0.23"
+    assert any('the newest that "trl<0.24" leaves' in note for note in found.notes)
+
+
 KEYS = {
     "critic.model.fsdp_config.param_offload=True": "0.7.1",
     "trainer.use_legacy_worker_impl=disable": "0.7.1",
