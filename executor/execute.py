@@ -26,6 +26,7 @@ from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
 from rlplan.executor.control.moving import Adapter, drop_plans
 from rlplan.executor.control.run import REPLICAS_FILE, Progress, Run, Saving
 from rlplan.executor.control.services import check_services
+from rlplan.executor.control.sole_run import sole_run
 from rlplan.executor.control.start import check_machine, gpu_names
 from rlplan.executor.control.stopping import Stopping, check_goes_on, stops_at_once
 from rlplan.executor.control.summary import REPLICAS, possible_metrics
@@ -94,8 +95,10 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     Raises:
         UserError: There is no such service, its package is not installed, or it cannot be started.
         PlanError: This engine, this machine or the cluster cannot run the plan.
-        FileError: The prompts, weights or the checkpoint cannot be read, or another job wrote it.
+        FileError: The prompts, weights or the checkpoint cannot be read, or another job wrote it; another run writes into
+            the folder.
         WorkerLostError: Workers were lost, and there are no checkpoints or no retries left.
+        DivergedError: Weights or what models say are not finite any more.
     """
     tasks = check_runnable(plan)
     if schedule is not None:
@@ -121,6 +124,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         check_reached((), place, field)
     tell = _phase_progress(progress, first, iterations)
     with (
+        sole_run(out),
         tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
         joined_cluster(
             plan, cluster, paths, folder or Path(), tell, _first_replicas(schedule, plan, first)

@@ -23,6 +23,7 @@ from rlplan.executor.workers.cluster.nodes import (
     groups_there,
     placed_workers,
     plan_nodes,
+    ray_nodes,
     settled_nodes,
 )
 from rlplan.executor.workers.processes.joined_ray import joined_ray
@@ -102,6 +103,12 @@ class JoinedCluster:
     def replans(self) -> bool:
         """Tell whether a run goes on with another plan where its nodes do not come."""
         return self._cluster.replan is not None
+
+    @property
+    def has_lost_nodes(self) -> bool:
+        """Tell whether a node that workers were placed on last is not there any more; soon after, Ray may not know yet."""
+        there = {node.id for node in ray_nodes()}
+        return any(node.id not in there for node in self._nodes)
 
     def replanned(self) -> Plan | None:
         """Take, from now on, a plan of the same job for the nodes that are free, and return it.

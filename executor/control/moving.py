@@ -44,8 +44,12 @@ class Adapter(Protocol):
     def in_layout_of(self, plan: Plan, other: Plan) -> Plan:
         """Return a plan's job in another plan's layout."""
 
-    def failed(self, plan: Plan, done: int, reason: str) -> Sequence[str]:
-        """Take note that a plan could not go on after so many iterations, and is not to be tried again; return what is said."""
+    def failed(self, plan: Plan, done: int, reason: str, *, for_good: bool) -> Sequence[str]:
+        """Take note that a plan could not go on after so many iterations, and is not to be tried again; return what is said.
+
+        Args:
+            for_good: Whether a run that is resumed does not try it again either.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +136,15 @@ class Moving:
             return given_seconds, START
         return most, TRIAL_START
 
-    def failed(self, plan: Plan, done: int, reason: str) -> Sequence[str]:
-        """Tell that a plan on trial has failed after so many iterations; return what is said of it."""
+    def failed(self, plan: Plan, done: int, reason: str, *, for_good: bool) -> Sequence[str]:
+        """Tell that a plan on trial has failed after so many iterations; return what is said of it.
+
+        Args:
+            for_good: As of `Adapter.failed`.
+        """
         assert self._adapter is not None, "who moves has somebody who decides"
         self.next, self.trial = AS_IT_IS, None
-        return self._adapter.failed(plan, done, reason)
+        return self._adapter.failed(plan, done, reason, for_good=for_good)
 
     def begin(self, plan: Plan, done: int, spared_seconds: float = 0.0) -> None:
         """Tell that the first iteration of a plan begins.

@@ -360,13 +360,15 @@ class Run:
     def _gone_back(self, error: RlplanError | RayError) -> bool:
         """Go back to the plan before where a plan on trial has failed; tell whether it was one.
 
-        Nodes that a cluster has lost are no matter of the plan.
+        Nodes that a cluster has lost are no matter of the plan: another one is searched for those that are left, or the plan
+        before may do with them, and that on trial may be tried again once the run is resumed.
         """
         trial, failed = self._moving.trial, self.plan
-        if trial is None or (isinstance(error, WorkerLostError) and self._replans(error)):
+        lacks_nodes = isinstance(error, NodesMissingError) or self._has_lost_nodes
+        if trial is None or (lacks_nodes and self._joined is not None and self._joined.replans):
             return False
         self._go_back()
-        said = self._moving.failed(failed, self.done, str(error))
+        said = self._moving.failed(failed, self.done, str(error), for_good=not lacks_nodes)
         if self._joined is not None:
             self._joined.take(trial.plan)
         write_plan(self._out / PLAN_FILE, trial.plan)
@@ -380,6 +382,10 @@ class Run:
         for words in said:
             self._tell(words)
         return True
+
+    @property
+    def _has_lost_nodes(self) -> bool:
+        return self._joined is not None and self._joined.has_lost_nodes
 
     def _carry_out_plan(self) -> None:
         """Start workers, and run what is left of the plan's part."""

@@ -233,10 +233,20 @@ class MoveAdapter:
         """Return a plan's job in another plan's layout."""
         return in_layout_of(plan, other)
 
-    def failed(self, plan: Plan, done: int, reason: str) -> tuple[str, ...]:
-        """Take note that a plan did no iteration after so many, and is not to be tried again; return what is said."""
+    def failed(
+        self, plan: Plan, done: int, reason: str, *, for_good: bool = True
+    ) -> tuple[str, ...]:
+        """Take note that a plan did no iteration after so many, and is not to be tried again; return what is said.
+
+        Args:
+            for_good: Whether a run that is resumed does not try it again either: it was not for lack of nodes.
+        """
         self._decided = None
-        self._bar(plan, max(0, done - 1), f"it did no iteration: {reason}")
+        if for_good:
+            self._bar(plan, max(0, done - 1), f"it did no iteration: {reason}")
+        else:
+            self.barred.append(plan)
+            self._said.append("that plan lacked nodes, and is not tried again before a resume")
         return self._told()
 
     def _told(self) -> tuple[str, ...]:

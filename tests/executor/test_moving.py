@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from rlplan.errors import RlplanError, UserError, WorkerLostError
+from rlplan.errors import NodesMissingError, RlplanError, UserError, WorkerLostError
 from rlplan.executor.control.checkpoints import CheckpointFolder, find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.control.moving import PLAN_BEFORE, TRIAL_START, Moving, Trial
@@ -84,6 +84,7 @@ class Forced:
     begun_plans: list = field(default_factory=list)
     iterations: list = field(default_factory=list)
     failures: list = field(default_factory=list)
+    for_good: list = field(default_factory=list)
     most_seconds: float | None = None
 
     def begun(self, plan, done, seconds):
@@ -102,8 +103,9 @@ class Forced:
     def in_layout_of(self, plan, other):
         return in_layout_of(plan, other)
 
-    def failed(self, plan, done, reason):
+    def failed(self, plan, done, reason, *, for_good):
         self.failures.append((plan, done, reason))
+        self.for_good.append(for_good)
         self.moves = {}
         return ("is not tried again",)
 
@@ -237,14 +239,17 @@ def test_a_run_that_is_killed_in_a_move_resumes_by_the_plan_that_is_named(
     ends_alike(out, undisturbed[is_named or done < 2])
 
 
-def dying(plan):
+DEAD = WorkerLostError("pool p0: worker 1 ended: killed, out of memory or crashed")
+
+
+def dying(plan, error=DEAD):
     """Return what starts workers, and loses one of those of a plan."""
 
     @contextmanager
     def started(now, *given):
         with started_groups(now, *given) as groups:
             if now == plan:
-                raise WorkerLostError("pool p0: worker 1 ended: killed, out of memory or crashed")
+                raise error
             yield groups
 
     return started
@@ -273,7 +278,9 @@ def on_hosts(plan, workers):
 
 
 TOO_MANY = on_hosts(together(1), 8)
+LACKS_NODES = "nodes are missing"
 FAILURES = {
+    LACKS_NODES: (None, "1 node of 2 is missing"),
     "a worker dies at the start": (None, "worker 1 ended"),
     "no place for its workers": (TOO_MANY, "pools want 8 workers of kind rlplan_host"),
     "no memory in its first iteration": (None, "OutOfMemoryError"),
@@ -281,7 +288,10 @@ FAILURES = {
 
 
 def let_fail(way, plan, patch):
-    if way == "a worker dies at the start":
+    if way == LACKS_NODES:
+        error = NodesMissingError("1 node of 2 is missing")
+        patch.setattr("rlplan.executor.control.run.started_groups", dying(plan, error))
+    elif way == "a worker dies at the start":
         patch.setattr("rlplan.executor.control.run.started_groups", dying(plan))
     elif way == "no memory in its first iteration":
         patch.setattr(Run, "_carry_out_iteration", out_of_memory(plan))
@@ -303,6 +313,7 @@ def test_a_run_goes_back_where_the_plan_that_it_moves_to_does_no_iteration(
     ((failed, done, reason),) = adapter.failures
     assert (failed, done) == (after, 2)
     assert re.search(words, reason)
+    assert adapter.for_good == [way != LACKS_NODES]
     assert [done for done, _ in adapter.begun_plans][-1] == 2
     assert run.plan == read_yaml(Plan, out / "plan.yaml") == before
     assert run.replanned == ()

@@ -436,6 +436,22 @@ def test_a_plan_that_failed_is_proposed_neither_again_nor_after_a_resume(
     assert follow(anew, together, range(9))[1].plan == apart
 
 
+def test_a_plan_that_lacked_nodes_is_proposed_again_after_a_resume(
+    facts, together, apart, tmp_path
+):
+    adapter = adapter_of(facts, tmp_path, Found(proposal(apart, 5.0), proposal(apart, 5.0)))
+    adapter.begun(together, 0, START)
+    number, _ = follow(adapter, together, range(9))
+    (words,) = adapter.failed(apart, number + 1, "1 node is missing", for_good=False)
+    assert "lacked nodes" in words
+    adapter.begun(together, number + 1, START)
+    assert follow(adapter, together, range(number + 1, 20)) is None
+    assert not list(tmp_path.glob("plan-barred-*"))
+    resumed = adapter_of(facts, tmp_path, Found(proposal(apart, 5.0)))
+    resumed.begun(together, 10, START)
+    assert follow(resumed, together, range(10, 20))[1].plan == apart
+
+
 def answer_limit(folder):
     """Return the most that the decision of a ledger says its move may gain."""
     (decision,) = ledger_of(folder)
