@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +32,13 @@ from rlplan.models import (
 )
 from rlplan.parts import CachedSequence
 from rlplan.parts.linear_attention import sharing
-from rlplan.plan import HOST_DEVICE, LAYOUT_FIELDS, Plan, Recompute, ResourcePool, TaskPlan
-from rlplan.profiles.analytic.ordered import row_keys
+from rlplan.plan import HOST_DEVICE, Plan, Recompute, ResourcePool, TaskPlan
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import EngineSheet, ExpertLoop, LogitTensors, TransitionSheet
 from rlplan.simulator.answers import answers_of, job_of_any_lengths
+from rlplan.simulator.columns import LayoutColumns, columns_of
 from rlplan.simulator.model import (
     OFFLOADED,
     adapter_shard,
@@ -164,110 +164,10 @@ Zero = Literal[0, 1, 2, 3]
 # The usual way of losses that compare whole distributions: each model's with the mean of both (TRL, experimental/gkd).
 WHOLE_DISTRIBUTIONS: Final = "jensen-shannon"
 
-RECOMPUTES: Final[tuple[Recompute, ...]] = get_args(Recompute)
-
 
 def whole(numbers: Floats) -> Ints:
     """Return whole numbers, which floats of 53 bits carry exactly."""
     return numbers.astype(np.int64)
-
-
-# The fields of `rlplan.plan.TaskPlan` that are columns, and those of them that may be None.
-_SEARCHED: Final = [item for item in LAYOUT_FIELDS if item.metadata.get("column", True)]
-COLUMNS: Final = tuple(item.name for item in _SEARCHED)
-OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
-# Columns that decide a rank's share of a layer's weights and tokens (`shard_of`).
-SHARD_COLUMNS: Final = ("tp", "cp", "ep", "expert_tp")
-
-
-class LayoutColumns:
-    """Hold layouts that infer or train with one engine, one row each: a column of whole numbers for each of `COLUMNS`.
-
-    What a layout leaves open is 0, `recompute` a place in `RECOMPUTES`, `offload` 0 or 1.
-    """
-
-    def __init__(self, *, engine: str, **columns: Ints) -> None:
-        assert set(columns) == set(COLUMNS), "a column for each"
-        self.engine = engine
-        self.__dict__.update(columns)
-        self._grouped: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Ints:
-            """Return a column."""
-
-    def changed(self, **columns: Ints) -> "LayoutColumns":
-        """Return these layouts with other columns."""
-        return LayoutColumns(
-            engine=self.engine, **{name: getattr(self, name) for name in COLUMNS} | columns
-        )
-
-    def __len__(self) -> int:
-        return len(self.tp)
-
-    @property
-    def state_ranks(self) -> Ints:
-        """Return the ranks over which a model's states may be sharded."""
-        return np.where(self.shard_ranks > 0, self.shard_ranks, self.dp * self.cp)
-
-    @property
-    def expert_spread(self) -> Floats:
-        """Return by how many times fewer ranks have copies of an expert than of all else."""
-        width = np.where(self.expert_tp > 0, self.expert_tp, self.tp)
-        return self.ep * width / self.tp
-
-    def rows(self, chosen: Ints | Flags) -> "LayoutColumns":
-        """Return the chosen rows, by place or by flag."""
-        return LayoutColumns(
-            engine=self.engine, **{name: getattr(self, name)[chosen] for name in COLUMNS}
-        )
-
-    def groups(self, names: tuple[str, ...]) -> tuple[Ints, Ints]:
-        """Return the first row of each of some columns' values, and for each row the place of its own there."""
-        if names not in self._grouped:
-            key = row_keys([getattr(self, name) for name in names], len(self))
-            # Rows of one cut stand together: one of each run is sorted.
-            heads = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
-            _, first, inverse = np.unique(key[heads], return_index=True, return_inverse=True)
-            lengths = np.diff(heads, append=len(key))
-            self._grouped[names] = heads[first], np.repeat(inverse, lengths)
-        return self._grouped[names]
-
-    def layout(self, row: int) -> TaskPlan:
-        """Return one row as a layout whose pool is still open."""
-        return self.layouts(np.array([row]))[0]
-
-    def layouts(self, rows: Ints) -> list[TaskPlan]:
-        """Return rows as layouts whose pools are still open."""
-        chosen = [getattr(self, name)[rows].tolist() for name in COLUMNS]
-        return [_layout_of(self.engine, row) for row in zip(*chosen, strict=True)]
-
-
-@lru_cache(maxsize=16384)
-def _layout_of(engine: str, row: tuple[int, ...]) -> TaskPlan:
-    """Return a row of columns as a layout, remembered: tasks, and questions about them, share most layouts."""
-    values = dict(zip(COLUMNS, row, strict=True))
-    told: dict[str, Any] = values | {name: values[name] or None for name in OPEN_COLUMNS}
-    told |= {"recompute": RECOMPUTES[values["recompute"]], "offload": bool(values["offload"])}
-    return TaskPlan(pool="", engine=engine, **told)
-
-
-def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:
-    """Return layouts of one engine as columns."""
-    rows = [
-        [
-            RECOMPUTES.index(layout.recompute)
-            if name == "recompute"
-            else int(getattr(layout, name) or 0)
-            for name in COLUMNS
-        ]
-        for layout in layouts
-    ]
-    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMNS))
-    return LayoutColumns(
-        engine=engine, **{name: table[:, place] for place, name in enumerate(COLUMNS)}
-    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -350,6 +250,17 @@ class PlacedTask:
     def options(self) -> TrainerOptions:
         """Return how the trainer of the task's role keeps its states and makes its logits."""
         return self.job.trainer(self.task.role)
+
+    @property
+    def passes(self) -> Hashable:
+        """Return what decides what the passes of a task compute and exchange, its layout aside: tasks of several roles may have it alike.
+
+        Of what a teacher tells tasks compute unlike things.
+        """
+        if self.job.top_tokens or self.job.compares_all:
+            return self.task
+        task = self.task
+        return task.kind, task.head, task.batches, self.model, self.options, self.adapter
 
     @property
     def gradient_bytes(self) -> int:
@@ -634,6 +545,7 @@ class PlacedTasks:
         *,
         on_any_site: bool = False,
         of_any_lengths: bool = False,
+        of_any_role: bool = False,
     ) -> Floats:
         """Return numbers that depend on some columns only, asked once for each of their values.
 
@@ -641,6 +553,7 @@ class PlacedTasks:
             numbers: Answers for a layout; what it does not depend on is that of any row.
             on_any_site: Whether it does not depend on how many GPUs the pool has: sites share answers.
             of_any_lengths: Whether it does not depend on how long prompts and responses are: jobs share answers.
+            of_any_role: Whether it asks of a task no more than `PlacedTask.passes`: tasks of several roles share answers.
 
         Returns:
             Shape (*numbers, layouts).
@@ -648,10 +561,11 @@ class PlacedTasks:
         if len(self) == 1:
             return np.asarray(numbers(self.any), dtype=np.float64)[..., None]
         first, inverse = self.columns.groups(tuple(names))
-        if on_any_site or of_any_lengths:
+        if on_any_site or of_any_lengths or of_any_role:
             columns = (getattr(self.columns, name)[first].tolist() for name in names)
             values = list(zip(*columns, strict=True)) if names else [()]
-            decides = self._deciding(on_any_site=on_any_site, of_any_lengths=of_any_lengths)
+            task = self.any.passes if of_any_role else self.any.task
+            decides = (task, *self._deciding(on_any_site, of_any_lengths))
             asked = np.array(
                 answers_of(numbers, decides, values, lambda places: self._rows(first[places]))
             )
@@ -659,12 +573,12 @@ class PlacedTasks:
             asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
         return np.moveaxis(asked, 0, -1)[..., inverse]
 
-    def _deciding(self, *, on_any_site: bool, of_any_lengths: bool) -> Hashable:
-        """Return what decides the answers of a question beside columns, as all tables that ask it have it."""
+    def _deciding(self, on_any_site: bool, of_any_lengths: bool) -> tuple[Hashable, ...]:
+        """Return what decides the answers of a question beside columns and the task, as all tables that ask it have it."""
         placed = self.any
         site = replace(placed.site, gpus=placed.site.gpus_per_node) if on_any_site else placed.site
         job = job_of_any_lengths(placed.job) if of_any_lengths else placed.job
-        return placed.task, placed.layout.engine, site, job, placed.facts
+        return placed.layout.engine, site, job, placed.facts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

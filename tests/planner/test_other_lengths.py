@@ -16,7 +16,7 @@ from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.listing import generations_of, listing_of
 from rlplan.planner.search import search
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.placed import COLUMNS
+from rlplan.simulator.columns import COLUMNS
 from rlplan.workload import Uniform
 from tests.cases import draws
 from tests.planner.brute_force import small_job
