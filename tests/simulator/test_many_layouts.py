@@ -116,6 +116,7 @@ UNLIKE = {
     },
     "adapters": {"adapters": FrozenDict(actor=Adapter(), critic=Adapter())},
     "another model": {},
+    "nothing": {},
 }
 
 
@@ -135,7 +136,10 @@ def test_roles_share_what_passes_take_only_where_their_tasks_are_alike(name):
     ]
     columns = columns_of("megatron-core", layouts)
     kept = {task.name: task for task in tasks_of(load_algorithm("ppo"), job)}
-    for task in (kept["critic.compute_values"], kept["reward.compute_reward"]):
+    both = (kept["critic.compute_values"], kept["reward.compute_reward"])
+    asked = {PlacedTask(task, layouts[0], site, job, facts).passes for task in both}
+    assert len(asked) == (1 if name == "nothing" else 2)
+    for task in both:
         table = PlacedTasks(columns, PlacedTask(task, layouts[0], site, job, facts))
         alone = [PlacedTask(task, layout, site, job, facts) for layout in layouts]
         expected = [task_cost(each).total.seconds for each in alone]
