@@ -252,6 +252,17 @@ class PlacedTask:
         return self.job.trainer(self.task.role)
 
     @property
+    def passes(self) -> Hashable:
+        """Return what decides what the passes of a task compute and exchange, its layout aside: tasks of several roles may have it alike.
+
+        Of what a teacher tells tasks compute unlike things.
+        """
+        if self.job.top_tokens or self.job.compares_all:
+            return self.task
+        task = self.task
+        return task.kind, task.head, task.batches, self.model, self.options, self.adapter
+
+    @property
     def gradient_bytes(self) -> int:
         """Return the bytes of a gradient as micro-batches are added up and reduced: as the trainer says, or as goes with products."""
         said = self.options.gradients
@@ -534,6 +545,7 @@ class PlacedTasks:
         *,
         on_any_site: bool = False,
         of_any_lengths: bool = False,
+        of_any_role: bool = False,
     ) -> Floats:
         """Return numbers that depend on some columns only, asked once for each of their values.
 
@@ -541,6 +553,7 @@ class PlacedTasks:
             numbers: Answers for a layout; what it does not depend on is that of any row.
             on_any_site: Whether it does not depend on how many GPUs the pool has: sites share answers.
             of_any_lengths: Whether it does not depend on how long prompts and responses are: jobs share answers.
+            of_any_role: Whether it asks of a task no more than `PlacedTask.passes`: tasks of several roles share answers.
 
         Returns:
             Shape (*numbers, layouts).
@@ -548,10 +561,11 @@ class PlacedTasks:
         if len(self) == 1:
             return np.asarray(numbers(self.any), dtype=np.float64)[..., None]
         first, inverse = self.columns.groups(tuple(names))
-        if on_any_site or of_any_lengths:
+        if on_any_site or of_any_lengths or of_any_role:
             columns = (getattr(self.columns, name)[first].tolist() for name in names)
             values = list(zip(*columns, strict=True)) if names else [()]
-            decides = self._deciding(on_any_site=on_any_site, of_any_lengths=of_any_lengths)
+            task = self.any.passes if of_any_role else self.any.task
+            decides = (task, *self._deciding(on_any_site, of_any_lengths))
             asked = np.array(
                 answers_of(numbers, decides, values, lambda places: self._rows(first[places]))
             )
@@ -559,12 +573,12 @@ class PlacedTasks:
             asked = np.array([numbers(placed) for placed in self._rows(first)], dtype=np.float64)
         return np.moveaxis(asked, 0, -1)[..., inverse]
 
-    def _deciding(self, *, on_any_site: bool, of_any_lengths: bool) -> Hashable:
-        """Return what decides the answers of a question beside columns, as all tables that ask it have it."""
+    def _deciding(self, on_any_site: bool, of_any_lengths: bool) -> tuple[Hashable, ...]:
+        """Return what decides the answers of a question beside columns and the task, as all tables that ask it have it."""
         placed = self.any
         site = replace(placed.site, gpus=placed.site.gpus_per_node) if on_any_site else placed.site
         job = job_of_any_lengths(placed.job) if of_any_lengths else placed.job
-        return placed.task, placed.layout.engine, site, job, placed.facts
+        return placed.layout.engine, site, job, placed.facts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

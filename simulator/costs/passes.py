@@ -191,8 +191,7 @@ Parts = dict[str, Estimates]
 # Each of the packed passes, a layer's of each kind, the embedding's and the head's: three directions.
 PASS_SHAPE = (3, 2)
 # Columns that decide how long ranks wait for the one with the most tokens.
-WAITING_COLUMNS = ("dp", "pp", "micro_batch", "token_budget")
-EXPERTS_WAITING_COLUMNS = (*SHARD_COLUMNS, *WAITING_COLUMNS)
+WAITING_COLUMNS = ("dp", "micro_batch", "token_budget")
 MIDDLE_STAGES = 2  # more stages than so many have one between the first and the last
 
 
@@ -325,7 +324,7 @@ def _passes(table: PlacedTasks) -> tuple[list[Estimates], Estimates, Estimates]:
         names += ("zero",)
     if placed.any.engine.padding == "rank":
         names += ("dp",)
-    packed = placed.by(names, _packed_passes, on_any_site=True).reshape(
+    packed = placed.by(names, _packed_passes, on_any_site=True, of_any_role=True).reshape(
         NUMBERS, -1, *PASS_SHAPE, len(table)
     )
     *layers, first, last = (Estimates(packed[:, place]) for place in range(packed.shape[1]))
@@ -472,7 +471,7 @@ def _sends(table: PlacedTasks) -> Estimates:
     names: tuple[str, ...] = ("tp", "cp", "pp", "micro_batch")
     if table.any.options.fills_budgets:
         names += ("token_budget",)
-    return estimates_by(placed, names, _send)
+    return Estimates(placed.by(names, _Packed(_send), of_any_role=True))
 
 
 def _send(placed: PlacedTask) -> Estimate:
@@ -521,9 +520,13 @@ def pipeline_parts(table: PlacedTasks, batches: MicroBatches) -> Parts:
         "pipeline sends": batches.full.send * once
         + batches.summed(lambda slots: slots.send) * each,
     }
-    # Who meets in a group that shares out experts matters where there are any.
-    dense = table.any.model.num_experts == 0
-    uneven = table.by(WAITING_COLUMNS if dense else EXPERTS_WAITING_COLUMNS, waiting)[0]
+    # Who meets in a group that shares out experts matters where there are any, and stages where packs are padded.
+    names: tuple[str, ...] = WAITING_COLUMNS
+    if table.any.model.num_experts:
+        names += (*SHARD_COLUMNS, "pp")
+    elif table.any.framework.pads_packs:
+        names += ("pp",)
+    uneven = table.by(names, waiting, of_any_role=True)[0]
     work = compute.summed() + collectives
     return parts | {"uneven lengths": work * uneven}
 

@@ -1,5 +1,6 @@
 import random
 from dataclasses import replace
+from typing import Any
 from itertools import product
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup
+from rlplan.job import Engines, Job, NodeGroup, TrainerOptions
+from rlplan.models import Adapter
 from rlplan.plan import TaskPlan
 from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.catalog import load_model
@@ -106,6 +108,43 @@ def test_many_layouts_cost_what_each_costs_by_itself(engine, algorithm):
             assert sizes.row(row) == memory
             assert sizes.resident_bytes[row] == memory.resident_bytes
             assert sizes.transient_bytes[row] == memory.transient_bytes
+
+
+# What tells two roles apart whose tasks are alike else, one at a time.
+UNLIKE: dict[str, dict[str, Any]] = {
+    "as its trainer has it": {
+        "trainers": FrozenDict(reward=TrainerOptions(shares_prompts=True, fills_budgets=True))
+    },
+    "adapters": {"adapters": FrozenDict(actor=Adapter(), critic=Adapter())},
+    "another model": {},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_roles_share_what_passes_take_only_where_their_tasks_are_alike(name):
+    generator = random.Random(name)
+    job = replace(drawn_job(generator, "ppo", "megatron-core"), **UNLIKE[name])
+    job = replace(job, workload=replace(job.workload, samples_per_prompt=4))
+    if name == "another model":
+        smaller = job.models.with_item("reward", load_model("qwen2.5-0.5b"))
+        job = replace(job, models=smaller)
+    facts, site = load_facts(job), site_at(job, A100, 0, 32)
+    layouts = [
+        TaskPlan(pool="", engine="megatron-core", tp=2, dp=dp, pp=16 // dp, micro_batch=size)
+        for dp in (2, 4, 8)
+        for size in (1, 2, 4)
+    ]
+    columns = columns_of("megatron-core", layouts)
+    kept = {task.name: task for task in tasks_of(load_algorithm("ppo"), job)}
+    both = (kept["critic.compute_values"], kept["reward.compute_reward"])
+    asked = {PlacedTask(task, layouts[0], site, job, facts).passes for task in both}
+    assert len(asked) == (1 if name == "nothing" else 2)
+    for task in both:
+        table = PlacedTasks(columns, PlacedTask(task, layouts[0], site, job, facts))
+        alone = [PlacedTask(task, layout, site, job, facts) for layout in layouts]
+        expected = [task_cost(each).total.seconds for each in alone]
+        assert layout_seconds(table) == pytest.approx(expected, rel=ROUNDING)
 
 
 @pytest.mark.parametrize("engine", ["fsdp2-hf", "megatron-core"])
