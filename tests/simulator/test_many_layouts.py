@@ -1,7 +1,7 @@
 import random
 from dataclasses import replace
-from typing import Any
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
