@@ -1,8 +1,8 @@
 """Better settings: plans a few changes away from a configured one, typed again as its user would, and simulated.
 
-Where a plan fits, single changes that make it faster. Where it does not, the fewest changes that make it fit:
-each is looked at by itself, and those that take most off what is too much are put together, two and then three.
-They are to leave what a verdict of `fits` leaves; where none does, they are to fit at all.
+Where a plan fits, single changes that make it faster and leave what a verdict of `fits` leaves, if the plan does. Where it
+does not, the fewest changes that make it fit: each is looked at by itself, and those that take most off what is too much are
+put together, two and then three. They are to leave as much; where none does, they are to fit at all.
 """
 
 import math
@@ -219,15 +219,15 @@ class Trials:
 def improvements(
     plan: Plan, facts: Facts, forecast: Forecast, typed: RetypedConfiguration | None
 ) -> tuple[Improvement, ...]:
-    """Return the three single changes that gain most; for a plan that does not fit, the fewest changes that make it fit.
+    """Return the three single changes that gain most, and by which what surely fits still does; else the fewest that make a plan fit.
 
     Args:
         typed: The configuration that the plan is of. Each change is then typed behind it again, and kept only if
             that does what is said of it.
     """
-    trials = Trials(plan, facts, typed)
     if forecast.feasible:
-        found = _gaining(trials, forecast)
+        surely = not overflow(plan, facts, surely=True)
+        found = _gaining(Trials(plan, facts, typed, surely), forecast)
     else:
         found = _making_it_fit(plan, facts, forecast, typed)
     # Two changes may be one word of a framework's own file.
@@ -272,10 +272,12 @@ def _gaining(trials: Trials, forecast: Forecast) -> list[Improvement]:
 
 
 def _fitting(trials: Trials) -> Iterator[Trial]:
-    """Yield the changes of one setting that keep all rules of plans and fit."""
+    """Yield the changes of one setting that keep all rules of plans and fit: surely, where the plan does."""
     for changes in faster(trials.plan):
         trial = trials.tried(changes)
-        if trial is not None and keeps_rules_and_fits(trial.plan, trials.facts):
+        if trial is None or not keeps_rules_and_fits(trial.plan, trials.facts):
+            continue
+        if not (trials.surely and trials.overflow(trial.plan)):
             yield trial
 
 

@@ -201,6 +201,16 @@ def test_what_would_fit_is_said_to_fit_once_it_is_typed_where_any_change_leaves_
         assert check_config("openrlhf", [*words, *each.arguments], SLEEPING).verdict == "fits"
 
 
+def test_what_would_be_faster_leaves_what_surely_fits_so():
+    """A budget of 64,192 tokens would be fastest, and fill a GPU to 99 %."""
+    words = [*VERL, *micro_batches(8, 8, 8), "data.max_response_length=7000"]
+    checked, better = proposed("verl", words)
+    assert checked.verdict == "fits"
+    assert better
+    for each in better.values():
+        assert check_config("verl", [*words, *each.arguments], SLEEPING).verdict == "fits"
+
+
 @pytest.mark.full
 def test_flags_have_the_names_of_the_version_that_is_written_for():
     older = (
