@@ -272,7 +272,9 @@ class CandidateTable:
         generations = self.generations
         resident = way.rows.staying[places].astype(np.float64)
         passing = way.rows.transient[places].astype(np.float64)
-        fits, cache = generations.fitting(way.replicas, resident, way.move, passing)
+        fits, cache = generations.fitting(
+            way.replicas, resident, way.move, passing, apart=self.apart
+        )
         beside = generations.beside_bytes(way.replicas) + generations.kept_bytes(
             way.replicas, resident, way.move, passing, apart=self.apart
         )

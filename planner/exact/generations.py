@@ -73,7 +73,7 @@ class WeightMove:
     Attributes:
         extra_bytes: Weights that generation adds to the pool's residents.
         peak_bytes: What the transition takes of each GPU beside the pool's residents.
-        synced_bytes: What it has on an engine's GPU of another pool beside weights and cache.
+        synced_bytes: What it has on an engine's GPU beside weights and cache, where the cache stays meanwhile.
         spared_bytes: Context that is counted among what an engine alone on its GPUs has beside its share.
     """
 
@@ -140,17 +140,20 @@ class UnpricedMove:
     transition: PlacedTransition
     extra_bytes: int
     peak_bytes: int
+    synced_bytes: int
 
     @classmethod
     def of(cls, transition: PlacedTransition) -> "UnpricedMove":
         """Return a transition with what it holds."""
         peak = sum(transition_terms(transition).values())
-        return cls(transition, extra_weight_bytes(transition), peak)
+        synced = synced_bytes(transition)
+        return cls(transition, extra_weight_bytes(transition), peak, synced)
 
     def priced(self) -> WeightMove:
         """Return it with its seconds."""
         seconds = transition_cost(self.transition).total.seconds
-        return WeightMove(self.transition.name, seconds, self.extra_bytes, self.peak_bytes)
+        sizes = (self.extra_bytes, self.peak_bytes, self.synced_bytes)
+        return WeightMove(self.transition.name, seconds, *sizes)
 
 
 def cut_of(layout: TaskPlan) -> tuple[int | None, ...]:
@@ -351,7 +354,7 @@ class GenerationTable:
         the share, a plan's is as much larger, up to a hundredth: here it is not rounded.
 
         Args:
-            synced_bytes: What a sync from another pool has beside weights and cache.
+            synced_bytes: What a sync has beside weights and cache, where the cache stays meanwhile.
             spared_bytes: Of the context, what is counted beside the share.
             passing_bytes: What others take and give back, with a context, beside an engine that does not sleep.
         """
@@ -386,6 +389,8 @@ class GenerationTable:
         resident_bytes: Floats,
         move: WeightMove,
         passing_bytes: Floats | float = 0.0,
+        *,
+        apart: bool,
     ) -> tuple[Flags, Floats]:
         """Tell which residents leave room for a transition, and for generation at its fullest; with the cache as far as it is of use.
 
@@ -401,10 +406,17 @@ class GenerationTable:
         cache = np.minimum(left, replicas.useful_bytes)
         own = max(replicas.working_bytes + self.engine.share.awake_bytes, move.synced_bytes)
         own += move.extra_bytes + self._context_bytes(replicas) - move.spared_bytes
-        full = others + own + self._least_filled(replicas, resident_bytes, left)
-        moving = others + move.peak_bytes
+        filled = self._least_filled(replicas, resident_bytes, left)
+        full, moving = others + own + filled, others + move.peak_bytes
+        if not apart and self._keeps_cache:
+            moving = moving + filled + self.engine.share.awake_bytes
         fits = (cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable)
         return np.asarray(fits), cache
+
+    @property
+    def _keeps_cache(self) -> bool:
+        """Tell whether the engine has its cache while weights come that were trained on its GPUs."""
+        return self.engine.share.wakes_whole or not self.job.engines.sleeps
 
     def kept_bytes(
         self,

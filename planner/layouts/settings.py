@@ -131,14 +131,18 @@ class PoolCuts:
     def _stages(self, sizes: Sizes) -> tuple[Zero, ...]:
         """Return the ZeRO stages to list: on one rank, which has nothing to share out, the one that is pinned.
 
-        Fully sharded it casts some layers at a time to the format of products, where others keep them all in both.
+        Weights that are kept in another format than that of products are cast there a few layers at a time, if fully sharded.
         """
         stages, pinned = self.engine.zero_stages, self.asked.sizes.zero
         if sizes.dp * sizes.cp > 1:
             return stages
         if pinned in stages:
             return (pinned,)
-        return tuple(each for each in stages if each in {stages[0], FULLY_SHARDED})
+        trainers = (self.job.trainers or {}).values()
+        casts = self.engine.memory.fp32_weights or any(each.weights for each in trainers)
+        return tuple(
+            each for each in stages if each == stages[0] or (casts and each == FULLY_SHARDED)
+        )
 
     def infer(self) -> Iterator[Sizes]:
         """Yield the cuts of a model that infers: whole weights on every data-parallel rank, or sharded."""

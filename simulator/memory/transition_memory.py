@@ -42,7 +42,7 @@ class Room:
         working_bytes: Of the engine beside weights and cache.
         others_bytes: Of all others: what stays of trained models, of models that only infer.
         started_bytes: Of those, what lay there when the engine started.
-        synced_bytes: What a sync of weights from another pool has there beside weights and cache.
+        synced_bytes: What a sync of weights has there beside weights and cache, where the cache stays meanwhile.
         passing_bytes: What the hungriest task of others takes while the engine is awake, beside a context.
     """
 
@@ -131,7 +131,7 @@ def generation_room(
             None if it trains elsewhere.
         others_bytes: Residents of the pool, the weights of a separate copy left out.
         started_bytes: Of those, what lay there when the engine started.
-        synced_bytes: What a sync from another pool has there beside weights and cache.
+        synced_bytes: What a sync has there beside weights and cache, where the cache stays meanwhile.
     """
     own = (
         generation_weight_bytes(generate) if transition is None else extra_weight_bytes(transition)
@@ -271,13 +271,25 @@ def has_own_context(transition: PlacedTransition) -> bool:
     return alone and share.beside_bytes > 0
 
 
+def keeps_cache(transition: PlacedTransition) -> bool:
+    """Tell whether an engine has its KV cache on the GPUs while weights come that were trained there: awake, or woken whole."""
+    generate = transition.generate
+    return transition.same_pool and (
+        generate.engine.share.wakes_whole or not generate.job.engines.sleeps
+    )
+
+
 def synced_bytes(transition: PlacedTransition) -> int:
-    """Return what weights from another pool take of an engine's GPU beside its own and its KV cache.
+    """Return what a sync of weights takes of an engine's GPU beside its own and its KV cache, and beside a context.
 
     0 where it gives the cache back meanwhile, or has no weights of its own. An engine whose cache is what all others leave is
-    taken to leave room for them.
+    taken to leave room for weights from another pool.
     """
     engine, method = transition.generate.engine, transition.sheet.method
+    if keeps_cache(transition):
+        terms = transition_terms(transition)
+        own = extra_weight_bytes(transition) + terms[CONTEXT]
+        return sum(terms.values()) - own + engine.share.awake_bytes
     if method is None or transition.same_pool or transition.moves_adapter or not transition.streams:
         return 0
     sized = engine.share.of == "free" or engine.share.counts_others == "everything"

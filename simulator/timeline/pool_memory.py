@@ -42,6 +42,7 @@ from rlplan.simulator.memory.transition_memory import (
     generation_room,
     has_own_context,
     hundredths,
+    keeps_cache,
     serving_shortage_bytes,
     synced_bytes,
     transition_terms,
@@ -364,7 +365,7 @@ def _found_room(placed: PlacedPlan, generate: PlacedTask) -> Room:
     others = staying(map(task_memory, beside)) | _beside_terms(generate)
     started = sum(size for term, size in others.items() if term.endswith(WEIGHTS))
     transition = _transition_on_pool(placed, generate)
-    coming = placed.transition_to(generate) if transition is None else None
+    coming = transition or placed.transition_to(generate)
     synced = 0 if coming is None else synced_bytes(coming)
     room = generation_room(generate, transition, sum(others.values()), started, synced)
     return replace(room, passing_bytes=_passing_bytes(beside))
@@ -396,7 +397,7 @@ def _generation_moments(placed: PlacedPlan, generate: PlacedTask) -> dict[str, T
     terms[BESIDE] = _beside_terms(generate).get(BESIDE, 0) + share.awake_bytes
     if _alone(placed, generate):
         terms[CONTEXT] = 0
-    if transition is not None and share.wakes_whole:
+    if transition is not None and keeps_cache(transition):
         moments[TRANSITION] |= {name: terms[name] for name in (KV_CACHE, BESIDE)}
     moments[generate.task.name] = terms
     return moments

@@ -283,7 +283,7 @@ def test_the_best_plan_is_the_best_of_all_plans_where_a_share_is_said(engine, sl
     generator = random.Random(f"{engine}{sleeps}")
     for share in (0.3, 0.5, 0.7, 0.9):
         engines = Engines(train="fsdp2", generate=engine, sleeps=sleeps)
-        check_space(generator, most_plans=60, engine_share=share, engines=engines)
+        check_space(generator, most_plans=120, engine_share=share, engines=engines)
 
 
 @pytest.mark.full

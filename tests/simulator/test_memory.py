@@ -270,6 +270,19 @@ def test_an_engine_that_does_not_sleep_stays_on_the_gpus_of_the_trainer():
     assert share == held["KV cache"] + held["actor weights for generation"] > 0.4 * 80 * 2**30
 
 
+def test_an_engine_that_does_not_sleep_has_its_cache_while_weights_come():
+    plan = colocated()
+    awake = replace(plan, job=replace(plan.job, engines=replace(plan.job.engines, sleeps=False)))
+    asleep, held = (
+        memory_moments(PlacedPlan(each, FACTS), each.pools[0])["transition"]
+        for each in (plan, awake)
+    )
+    assert "KV cache" not in asleep
+    assert sum(held.values()) == sum(asleep.values()) + round(
+        kv_bytes_left(PlacedPlan(awake, FACTS))
+    )
+
+
 def test_zero_redundancy_grows_the_train_shard_and_the_others_copy_it():
     model = JOB.architecture("actor")
     shard = 2 * largest_shard(model, "lm", ModelCut(tp=2))
