@@ -125,7 +125,7 @@ def run_of(settings: Settings) -> Run:
         trainers={role: _sizes(settings, trainer, role, processes, batches) for role in models},
         options={role: _options(settings, trainer, role) for role in models},
         loss=_loss(settings, algorithm),
-        old_log_prob="trainer",
+        old_log_prob="trainer" if passes_again(settings, batches) else "engine",
         weight_sync=_weight_sync(settings, trainer),
         precision=_precision(settings),
         adapter=adapter_of(settings),
@@ -168,6 +168,16 @@ def packs(settings: Settings) -> bool:
 def compares(settings: Settings) -> bool:
     """Tell whether the actor is compared with a reference."""
     return settings.number("kl_weight") != 0
+
+
+def passes_again(settings: Settings, batches: Batches) -> bool:
+    """Tell whether a pass for old log-probabilities follows generation: always since 3.11.0, and under Megatron.
+
+    Before, transformers' Trainer made it only where samples are learnt from after an update
+    (swift/trainers/rlhf_trainer/grpo_trainer.py of v3.9.3 to v3.10.3, old_policy).
+    """
+    sometimes = settings.sheet.version == OF_PARAMETERS and not is_megatron(settings)
+    return batches.needs_old or not sometimes
 
 
 def is_tuned(settings: Settings) -> bool:

@@ -213,6 +213,25 @@ def test_up_to_3_9_what_is_trained_whole_is_gathered_parameter_by_parameter(more
     assert (found.job.weight_sync.shared_pool == "ms-swift-colocate-at-once") == whole
 
 
+@pytest.mark.parametrize(
+    ("more", "version", "source"),
+    [
+        ("--steps_per_generation 2", "3.10.3", "engine"),
+        ("--steps_per_generation 4", "3.10.3", "trainer"),  # two updates of two micro-batches each
+        ("--steps_per_generation 2 --num_iterations 2", "3.9", "trainer"),
+        ("--steps_per_generation 2", "3.11", "trainer"),
+        ("--steps_per_generation 2", "4.5", "trainer"),
+    ],
+)
+def test_up_to_3_10_old_log_probabilities_are_those_of_the_update_where_it_is_one(
+    tmp_path, more, version, source
+):
+    (tmp_path / "requirements.txt").write_text(f"ms-swift=={version}\n", encoding="utf-8")
+    flags = f"--gradient_accumulation_steps 2 {more}"
+    script = written(tmp_path, "run.sh", f"swift rlhf {' '.join(BASES['together'])} {flags}\n")
+    assert imported("ms-swift", [script], OPTIONS).job.old_log_prob == source
+
+
 def test_that_3_12_3_gathers_groups_of_layers_together_is_said(tmp_path):
     def told(more, version):
         words = [*BASES["together"], "--deepspeed", "zero3", *more.split()]

@@ -155,6 +155,23 @@ def test_its_log_has_a_step_and_its_training(tmp_path):
     assert log.stage_seconds == {"update_actor": 70.0}
 
 
+@pytest.mark.parametrize(
+    ("more", "project", "flow"),
+    [
+        ("", "", (8.0, "keep")),
+        ("--truncated_importance_sampling_ratio_cap 2.0", "", (1.0, "drain")),
+        ("", 'name = "open-instruct"\nversion = "0.1.0"\n', (1.0, "drain")),
+        ("--async_steps 4 --inflight_updates", 'name = "open-instruct"\nversion = "0.1.0"\n', (4.0, "keep")),
+    ],
+)  # fmt: skip
+def test_batches_ahead_are_as_many_as_the_version_has_by_itself(tmp_path, more, project, flow):
+    (tmp_path / "pyproject.toml").write_text(f"[project]\n{project}", encoding="utf-8")
+    command = " ".join(BASES["learners"])
+    (tmp_path / "run.sh").write_text(f"{command} {more}\n", encoding="utf-8")
+    draft = imported("open-instruct", [str(tmp_path / "run.sh")], OPTIONS).draft
+    assert (draft.staleness, draft.in_flight) == flow
+
+
 def test_nodes_have_the_gpus_that_the_script_tells_ray(tmp_path):
     script = tmp_path / "grpo.sbatch"
     command = (
