@@ -249,14 +249,15 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
 
 def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
     """Take the newest version that has most of the keys, of those with an engine that files name."""
-    sheet, candidates, reason = settings.sheet, settings.sheet.versions, ""
+    sheet, reason = settings.sheet, ""
+    candidates = _started(settings)
     for hint in hints:
         has = tuple(each for each in candidates if _generates_with(sheet.of(each), hint))
         if has:
             candidates, reason = has, f'by "{hint.words}" ({hint.where})'
             break
-    found = [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
-    found += [(settings.start, each) for each in sheet.ranges if _is_started(settings, each)]
+    found = [(settings.start, each) for each in sheet.ranges if _is_started(settings, each)]
+    found += [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
     order = sheet.versions.index
     missed = {
         version: [key for key, each in found if not _holds(each, order(version), sheet)]
@@ -264,7 +265,10 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
     }
     best = min(reversed(candidates), key=lambda version: len(missed[version]))
     settings.sheet = sheet.of(best)
-    newest = candidates[-1]
+    newest = sheet.versions[-1]
+    missed.setdefault(
+        newest, [key for key, each in found if not _holds(each, order(newest), sheet)]
+    )
     telling = [key for key in missed[newest] if key not in missed[best]]
     if telling:
         reason = _reason(
@@ -273,6 +277,18 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint]) -> None:
     settings.version_reason = (
         reason or f"the newest that is known, since nothing says which; {OPTION} does"
     )
+
+
+def _started(settings: Settings) -> tuple[str, ...]:
+    """Return the versions that have what a configuration starts by, whatever engine stands beside it; all where none has."""
+    sheet = settings.sheet
+    told = [each for each in sheet.ranges if _is_started(settings, each)]
+    has = tuple(
+        version
+        for place, version in enumerate(sheet.versions)
+        if all(_holds(each, place, sheet) for each in told)
+    )
+    return has or sheet.versions
 
 
 def _reason(settings: Settings, key: str, versions: VersionRange) -> str:
