@@ -37,7 +37,7 @@ from rlplan.planner.configs.margins import (
 from rlplan.planner.configs.reading.settings import OFF, Lost, Settings
 from rlplan.planner.configs.run import Run, Work
 from rlplan.planner.configs.sizes import nearest_divisor
-from rlplan.planner.configs.uncounted import uncounted
+from rlplan.planner.configs.uncounted import uncounted_models, uncounted_sizes
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.results.forecast import Forecast, MemoryForecast
 from rlplan.results.run import RunForecast
@@ -267,8 +267,8 @@ def _with_findings(
     settings: Settings, checked: Checked, broken: list[Finding], found: Imported
 ) -> Checked:
     verdict, spared = _in_assumed_pools(checked, found.run) or _spared(settings, checked)
-    left_out = tuple(uncounted(found))
-    if left_out and verdict == "fits":
+    models, cuts = tuple(uncounted_models(found)), tuple(uncounted_sizes(found))
+    if (models and verdict == "fits") or (cuts and verdict in {"fits", "does not fit"}):
         verdict = "may not fit"
     work = found.job.workload
     steps, epoch_steps = training_steps(settings, work.prompts, work.updates * work.epochs)
@@ -277,7 +277,8 @@ def _with_findings(
         findings=tuple(broken),
         verdict=verdict,
         remarks=(
-            *left_out,
+            *models,
+            *cuts,
             *checked.remarks,
             *spared,
             *_what_would_fit(settings, checked, found),

@@ -28,6 +28,7 @@ from rlplan.planner.configs.frameworks import load_part
 from rlplan.planner.configs.megatron.over_flags import lay_files_over
 from rlplan.planner.configs.missing import missing_beside, missing_values
 from rlplan.planner.configs.models import model_of, notes_of_names
+from rlplan.planner.configs.nodes import with_nodes_of_slurm
 from rlplan.planner.configs.prefilling import prefill_of
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
 from rlplan.planner.configs.reading.configuration import read_configuration
@@ -266,7 +267,7 @@ def run_of(settings: Settings, options: ImportOptions | None = None) -> Run:
 def _run_of(settings: Settings) -> Run:
     settings.check_amounts()
     run: Run = load_part(settings.sheet.name, "reading").run_of(settings)
-    return run
+    return with_nodes_of_slurm(run, Path(settings.file))
 
 
 def _all_missing(

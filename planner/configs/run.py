@@ -117,6 +117,7 @@ class Run:
         groups: Equal nodes of the cluster: GPUs of a node, and nodes.
         least_node: Where nothing says how many GPUs a node has: how many one has at least. All GPUs of the groups then
             stand in nodes of the device's usual width. None: the groups are as they were said.
+        asked_node: GPUs of a node that its script asks a scheduler for; they count in place of the usual width.
         packs_nodes: Whether groups are of one pool each, and those that are parts of a node stand together in one that
             has room.
         nodes_together: Nodes that it places by domain of a fast link; None leaves that to its framework.
@@ -144,6 +145,7 @@ class Run:
     work: Work
     groups: tuple[tuple[int, int], ...]
     least_node: int | None = None
+    asked_node: int | None = None
     packs_nodes: bool = False
     nodes_together: int | None = None
     pools: tuple[RunPool, ...]
@@ -223,7 +225,7 @@ def _nodes(run: Run, gpu: str) -> tuple[tuple[int, int], ...]:
     """Return the groups of nodes; pools that are parts of a node stand together in one as wide as the GPU's usual node."""
     if run.least_node is not None:
         total = sum(per_node * nodes for per_node, nodes in run.groups)
-        return (nodes_of(total, max(run.least_node, _usual_node(gpu))),)
+        return (nodes_of(total, run.asked_node or max(run.least_node, _usual_node(gpu))),)
     gpus = sum(per_node for per_node, _ in run.groups)
     wide = gpus > _usual_node(gpu) or any(nodes > 1 for _, nodes in run.groups)
     return run.groups if not run.packs_nodes or wide else ((gpus, 1),)

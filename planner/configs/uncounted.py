@@ -38,9 +38,8 @@ PARALLEL: Final = re.compile(
 )
 
 
-def uncounted(found: Imported) -> Iterator[str]:
-    """Yield, in words, what a configuration names and a forecast does not count though a verdict hangs on it."""
-    yield from _uncounted_models(found)
+def uncounted_sizes(found: Imported) -> Iterator[str]:
+    """Yield, in words, what nobody knows and is called as a parallel size: with it less or more may fit than is forecast."""
     flat = found.settings.flat
     for key in found.keys.unknown:
         value = flat[key].value
@@ -49,7 +48,7 @@ def uncounted(found: Imported) -> Iterator[str]:
             yield f"{key}={value} is called as a parallel size, and is not counted: memory may be another"
 
 
-def _uncounted_models(found: Imported) -> Iterator[str]:
+def uncounted_models(found: Imported) -> Iterator[str]:
     """Yield, in words, the models that a configuration names and a forecast does not count."""
     keys, flat = found.keys, found.settings.flat
     counted = {str(flat[key].value) for key in keys.mapped}

@@ -259,14 +259,20 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
 def _by_keys(settings: Settings, hints: Sequence[_Hint], files: Sequence[Path]) -> None:
     """Take the newest version that has most of the keys, of those that requirements leave and with an engine that files name."""
     sheet, reason = settings.sheet, ""
-    candidates, limits = _left_by_requirements(sheet, files)
+    started = _started(settings)
+    left, limits = _left_by_requirements(sheet, files)
+    candidates = tuple(each for each in started if each in left)
+    if (
+        not candidates
+    ):  # what is started is not in what requirements leave, which are another program's then
+        candidates, limits = started, ""
     for hint in hints:
         has = tuple(each for each in candidates if _generates_with(sheet.of(each), hint))
         if has:
             candidates, reason = has, f'by "{hint.words}" ({hint.where})'
             break
-    found = [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
-    found += [(settings.start, each) for each in sheet.ranges if _is_started(settings, each)]
+    found = [(settings.start, each) for each in sheet.ranges if _is_started(settings, each)]
+    found += [(key, each) for each in sheet.ranges for key in _keys_of(settings, each)]
     order = sheet.versions.index
     missed = {
         version: [key for key, each in found if not _holds(each, order(version), sheet)]
@@ -274,7 +280,10 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint], files: Sequence[Path]) 
     }
     best = min(reversed(candidates), key=lambda version: len(missed[version]))
     settings.sheet = sheet.of(best)
-    newest = candidates[-1]
+    newest = sheet.versions[-1]
+    missed.setdefault(
+        newest, [key for key, each in found if not _holds(each, order(newest), sheet)]
+    )
     telling = [key for key in missed[newest] if key not in missed[best]]
     if telling:
         reason = _reason(
@@ -319,6 +328,18 @@ def _is_left(version: str, limits: str) -> bool:
         if (sign == "<" and series >= most) or (sign == "<=" and series > most):
             return False
     return True
+
+
+def _started(settings: Settings) -> tuple[str, ...]:
+    """Return the versions that have what a configuration starts by, whatever engine stands beside it; all where none has."""
+    sheet = settings.sheet
+    told = [each for each in sheet.ranges if _is_started(settings, each)]
+    has = tuple(
+        version
+        for place, version in enumerate(sheet.versions)
+        if all(_holds(each, place, sheet) for each in told)
+    )
+    return has or sheet.versions
 
 
 def _reason(settings: Settings, key: str, versions: VersionRange) -> str:

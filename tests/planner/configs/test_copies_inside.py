@@ -56,3 +56,14 @@ def test_a_copy_of_slime_beside_a_script_says_its_version(tmp_path, code, framew
         "slime/slime/backends/megatron_utils/actor.py": f"{code}\n",
     }
     assert read("slime", tmp_path, SLIME, files).job.framework == framework
+
+
+def test_what_a_script_starts_by_counts_before_an_engine_that_files_pin(tmp_path):
+    """skyrl_train is the package of releases up to train-0.4, whatever vLLM a copy of it pins."""
+    script = (
+        "python -m skyrl_train.entrypoints.main_base trainer.policy.model.path=Qwen/Qwen3-4B generator.num_inference_engines=4 "
+        "trainer.placement.policy_num_gpus_per_node=4 generator.inference_engine_tensor_parallel_size=1\n"
+    )
+    found = read("skyrl", tmp_path, script, {"requirements.txt": "vllm==0.16.0\n"})
+    assert found.document()["version"] == "train-0.4"
+    assert found.job.engines.generate.startswith("vllm-0.15")

@@ -100,3 +100,26 @@ def test_what_a_script_tells_ray_of_its_node_is_how_wide_it_is(tmp_path, said, c
     options = ImportOptions(gpu="h100", mean_response=300, mean_prompt=100, environment={})
     (group,) = imported("slime", [str(script)], options).job.cluster
     assert (group.gpus_per_node, group.nodes) == cluster
+
+
+@pytest.mark.parametrize(
+    ("asks", "cluster"),
+    [
+        ("", [(8, 1)]),
+        ("#SBATCH --gpus-per-node=4\n", [(4, 2)]),
+        ("#SBATCH --gres=gpu:h100:2\n", [(8, 1)]),
+    ],
+)
+def test_nodes_that_a_script_asks_slurm_for_count_where_no_key_says_their_width(
+    tmp_path, asks, cluster
+):
+    script = tmp_path / "run.sh"
+    script.write_text(
+        f"#!/bin/bash\n{asks}python3 -m openrlhf.cli.train_ppo_ray --actor_num_gpus_per_node 4 --colocate_actor_ref --pretrain Qwen/Qwen3-4B "
+        "--ref_num_gpus_per_node 4 --vllm_num_engines 2 --vllm_tensor_parallel_size 2 --advantage_estimator rloo "
+        "--n_samples_per_prompt 8 --remote_rm_url reward.py --packing_samples\n"
+    )
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, mean_prompt=100, environment={})
+    found = imported("openrlhf", [str(script)], options)
+    assert [(group.gpus_per_node, group.nodes) for group in found.resolved.cluster] == cluster
+    assert any("as #SBATCH asks for" in note for note in found.notes) == (cluster == [(4, 2)])

@@ -66,14 +66,15 @@ def test_what_does_not_fit_stays_so_and_says_it_too():
 
 
 @pytest.mark.parametrize(
-    ("word", "verdict"),
+    ("word", "model", "verdict"),
     [
-        ("trainer.policy.my_config.tensor_parallel_size=4", "may not fit"),
-        ("trainer.policy.my_config.cp=1", "fits"),
+        ("trainer.policy.my_config.tensor_parallel_size=4", "Qwen/Qwen2.5-7B", "may not fit"),
+        ("trainer.policy.my_config.tensor_parallel_size=4", "Qwen/Qwen2.5-72B", "may not fit"),
+        ("trainer.policy.my_config.cp=1", "Qwen/Qwen2.5-7B", "fits"),
     ],
 )
-def test_a_parallel_size_of_a_copys_own_leaves_no_plain_yes(word, verdict):
-    words = [*SKYRL_BASES["together"], f"+{word}"]
+def test_a_parallel_size_of_a_copys_own_leaves_no_plain_answer(word, model, verdict):
+    words = [*SKYRL_BASES["together"], f"trainer.policy.model.path={model}", f"+{word}"]
     found = check_config("skyrl", words, OPTIONS)
     assert found.verdict == verdict
     key, _, value = word.partition("=")
