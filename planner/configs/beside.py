@@ -155,6 +155,7 @@ def _notes(run: _RunSettings, evaluation: Evaluation | None) -> Iterator[str]:
         yield f"{key} cannot be evaluated: what it says of validation and checkpoints is left out"
     for name, what in (("validation", "validation"), ("checkpoint", "checkpoints")):
         yield from _other_frequencies(run, name, what)
+    yield from _recovery(run)
     if evaluation is not None and evaluation.prompts is None:
         every = f" every {evaluation.every} steps" if evaluation.every else ""
         yield (
@@ -172,3 +173,14 @@ def _other_frequencies(run: _RunSettings, name: str, what: str) -> Iterator[str]
             key = run.settings.key_of(f"{name}_{unit}")
             said = run.settings.given(key)
             yield f"{key}={said} is not counted: no key says how many steps there are between {what} by {unit}"
+
+
+def _recovery(run: _RunSettings) -> Iterator[str]:
+    """Yield a note where states are saved to start again from, beside the checkpoints."""
+    if run.is_off("recovery_on") or str(run.value("recovery_on")) == "off":
+        return
+    names = [f"recovery_{unit}" for unit in ("steps", "epochs", "seconds")]
+    keys = [run.settings.key_of(name) for name in names if run.count(name)]
+    if keys:
+        said = ", ".join(f"{key}={run.settings.given(key)}" for key in keys)
+        yield f"{said}: weights and optimizer are saved to start again from, beside checkpoints, which is not counted"

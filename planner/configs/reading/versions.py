@@ -21,6 +21,7 @@ OPTION: Final = "--framework-version"
 # Beside a script, and in the folders above it: up to its repository's root, or so many where none is seen.
 REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Dockerfile*")
 MOST_FOLDERS: Final = 4
+NEAR_FOLDERS: Final = 2
 # How copies of a framework inside another repository are called, and folders of what is others'.
 COPIES: Final = r"(?:{})(?:[-_.]?v?\d[\w.]*|[-_](?:main|master|train))?$"
 OF_OTHERS: Final = (
@@ -246,7 +247,7 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
             _is_gone(then, each.older or key, each.value) for key, each in settings.flat.items()
         ):
             continue
-        checkouts = [each for above in _folders(script) for each in _checkouts(sheet, above)]
+        checkouts = [each for near in _checkouts(sheet, script).values() for each in near]
         marks = sheet.version_marks.get(version, FrozenDict())
         for folder in checkouts if marks else ():
             for name, text in marks.items():
@@ -456,8 +457,8 @@ def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
         return
     patterns = [re.compile(each) for each in sheet.images]
     yield from _matches(patterns, path, comments=True)
-    for folder in _folders(path):
-        for checkout in _checkouts(sheet, folder):
+    for folder, checkouts in _checkouts(sheet, path).items():
+        for checkout in checkouts:
             yield from _of_checkout(sheet, checkout)
         for pattern in REQUIREMENTS:
             for file in sorted(folder.glob(pattern)):
@@ -478,17 +479,26 @@ def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
     yield from _own_version(sheet, folder)
 
 
-def _checkouts(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
-    """Yield where a checkout may lie: a folder itself, and those in it that are called as the framework is."""
-    yield folder
-    called = re.compile(
-        COPIES.format("|".join({re.escape(sheet.name), re.escape(sheet.title)})), re.IGNORECASE
-    )
+def _checkouts(sheet: ConfigSheet, path: Path) -> Mapping[Path, Sequence[Path]]:
+    """Return where a checkout may lie, by a script's folder and those above it: that itself, and copies in it.
+
+    What lies beside folders far above a script of no repository is not its own.
+    """
+    folders = tuple(_folders(path))
+    is_whole = (folders[-1] / ".git").exists()
+    near = folders if is_whole else folders[:NEAR_FOLDERS]
+    return {each: (each, *(_copies(sheet, each) if each in near else ())) for each in folders}
+
+
+def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
+    """Yield the folders in a folder that are called as the framework is; none where it cannot be read."""
+    names = "|".join({re.escape(sheet.name), re.escape(sheet.title)})
+    called = re.compile(COPIES.format(names), re.IGNORECASE)
     for place in (folder, *(folder / name for name in OF_OTHERS)):
-        if place.is_dir():
-            yield from sorted(
-                each for each in place.iterdir() if called.match(each.name) and each.is_dir()
-            )
+        try:
+            yield from sorted(each for each in place.iterdir() if called.match(each.name))
+        except OSError:
+            continue
 
 
 def _said_in(text: str) -> str:

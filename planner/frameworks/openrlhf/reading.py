@@ -29,6 +29,11 @@ PADDING: Final = "deepspeed-zero3"
 TOO_MUCH: Final = 0.9
 # What a reward's address begins with where it is no function's file.
 PYTHON: Final = ".py"
+NO_BF16_NOTE: Final = "forecast in bf16, which OpenRLHF {} trains in where --bf16 asks for it"
+PLAIN_NOTE: Final = (
+    "forecast with FlashAttention, which OpenRLHF {} takes where --flash_attn asks for it or samples are packed: plain attention "
+    "keeps its scores, whose memory is not counted"
+)
 PACKED_NOTE: Final = (
     "samples that are not packed are forecast as if they were, unless ZeRO 3 trains them"
 )
@@ -79,6 +84,10 @@ def _notes(settings: Settings, *, is_padded: bool) -> Iterator[str]:
         yield f"no reward model is loaded: {key} has no effect beside {other}"
     if is_padded:
         yield PACKED_NOTE
+    if not settings.unmapped("bf16"):
+        yield NO_BF16_NOTE.format(settings.sheet.version)
+    if not settings.unmapped("flash") and not _packs(settings):
+        yield PLAIN_NOTE.format(settings.sheet.version)
 
 
 def _packs(settings: Settings) -> bool:

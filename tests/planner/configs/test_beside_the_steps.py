@@ -253,3 +253,33 @@ def test_frequencies_by_epochs_and_seconds_are_named_as_not_counted(framework, t
     notes = imported(framework, words, OPTIONS).notes
     said = {note.split(" ")[0] for note in notes if "no key says how many steps" in note}
     assert said == keys
+
+
+@pytest.mark.parametrize(
+    ("mode", "named"),
+    [
+        (
+            "on",
+            "recover.freq_steps=10, recover.freq_secs=3600: weights and optimizer are saved to start again from",
+        ),
+        ("off", None),
+        ("disabled", None),
+    ],
+)
+def test_states_that_areal_saves_to_start_again_from_are_named(mode, named, tmp_path):
+    """utils/recover.py returns at once in the modes disabled and off."""
+    file = tmp_path / "areal.yaml"
+    file.write_text(
+        f"{AREAL}recover: {{mode: '{mode}', freq_steps: 10, freq_epochs: null, freq_secs: 3600}}\n"
+    )
+    notes = imported("areal", [str(file)], OPTIONS).notes
+    said = [note for note in notes if note.startswith("recover.")]
+    assert [note.split(", beside")[0] for note in said] == ([named] if named else [])
+
+
+def test_areal_validates_before_the_first_step_where_it_is_asked_to(tmp_path):
+    file = tmp_path / "areal.yaml"
+    file.write_text(AREAL)
+    words = [str(file), "evaluator.freq_steps=5", "+evaluator.eval_before_train=true"]
+    found = imported("areal", words, OPTIONS).job.evaluation
+    assert (found.every, found.before_first) == (5, True)

@@ -67,3 +67,14 @@ def test_what_a_script_starts_by_counts_before_an_engine_that_files_pin(tmp_path
     found = read("skyrl", tmp_path, script, {"requirements.txt": "vllm==0.16.0\n"})
     assert found.document()["version"] == "train-0.4"
     assert found.job.engines.generate.startswith("vllm-0.15")
+
+
+@pytest.mark.parametrize(("above", "version"), [(1, "0.6.1"), (3, "0.9.1")])
+def test_folders_far_above_a_script_of_no_repository_hold_no_copies(tmp_path, above, version):
+    script = tmp_path.joinpath(*"abc"[:above], "run.sh")
+    script.parent.mkdir(parents=True)
+    script.write_text(VERL)
+    copy = tmp_path / "verl" / "verl" / "version" / "version"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("0.6.1\n")
+    assert imported("verl", [str(script)], OPTIONS).document()["version"] == version

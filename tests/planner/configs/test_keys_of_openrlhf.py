@@ -241,3 +241,21 @@ def test_a_weight_of_0_still_computes_entropies(version, weight, logits):
     options = replace(OPTIONS, version=version)
     found = imported("openrlhf", [*LEFT.split(), "--entropy_loss_coef", weight], options)
     assert found.job.trainer("actor").logits == logits
+
+
+@pytest.mark.parametrize(
+    ("version", "more", "named"),
+    [
+        ("0.8.3", "", {"forecast in bf16", "forecast with FlashAttention"}),
+        ("0.8.3", "--bf16 --packing_samples", set()),
+        ("0.8.3", "--bf16 --flash_attn", set()),
+        ("0.9", "--bf16", set()),
+        ("0.9.0", "", {"forecast in bf16"}),
+        ("0.10", "", set()),
+    ],
+)
+def test_what_earlier_releases_do_only_where_it_is_asked_for_is_named(version, more, named):
+    """models/actor.py of v0.8.9 and v0.8.10; --bf16 is gone since 0.9.2."""
+    found = imported("openrlhf", [*LEFT.split(), *more.split()], replace(OPTIONS, version=version))
+    said = {note.split(",")[0] for note in found.notes if note.startswith("forecast ")}
+    assert said == named
