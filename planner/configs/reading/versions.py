@@ -263,9 +263,7 @@ def _by_keys(settings: Settings, hints: Sequence[_Hint], files: Sequence[Path]) 
     started = _started(settings)
     left, limits = _left_by_requirements(sheet, files)
     candidates = tuple(each for each in started if each in left)
-    if (
-        not candidates
-    ):  # what is started is not in what requirements leave, which are another program's then
+    if not candidates:  # what is started tells more than requirements beside it
         candidates, limits = started, ""
     for hint in hints:
         has = tuple(each for each in candidates if _generates_with(sheet.of(each), hint))
