@@ -267,6 +267,12 @@ def is_lost(reference: Any) -> bool:
     return False
 
 
+def own_error(error: RayTaskError) -> RlplanError:
+    """Return what a worker raised, as it was there, without Ray's account of it; of another error, that account."""
+    cause = error.cause
+    return cause if isinstance(cause, RlplanError) else RlplanError(f"a worker failed: {error}")
+
+
 def fetched(references: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the values of references; the first failure ends the wait.
 
@@ -283,10 +289,7 @@ def fetched(references: Mapping[Any, Any]) -> dict[Any, Any]:
             ready, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_SECONDS)
             values |= dict(zip(ready, ray.get(ready), strict=True))
     except RayTaskError as error:
-        cause = error.cause
-        if isinstance(cause, RlplanError):
-            raise cause from None
-        raise RlplanError(f"a worker failed: {error}") from error
+        raise own_error(error) from (None if isinstance(error.cause, RlplanError) else error)
     except RayError as error:
         raise RlplanError(f"a worker died: {error}") from error
     return {key: values[reference] for key, reference in references.items()}

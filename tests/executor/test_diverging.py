@@ -2,16 +2,20 @@
 
 import math
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
+import ray
 import torch
+from ray.exceptions import RayTaskError
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.errors import DivergedError
+from rlplan.errors import DivergedError, RlplanError
 from rlplan.executor.control.checkpoints import find_checkpoint
 from rlplan.executor.control.diverging import MOST_WITHOUT_UPDATE, SkippedUpdates
+from rlplan.executor.control.feeds.events import Events
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.control.run import Saving
 from rlplan.executor.control.summary import SKIPPED_UPDATES, progress_line
@@ -108,6 +112,21 @@ def test_skipped_updates_are_in_an_iterations_line():
     )
     assert "skipped" not in quiet
     assert "2 updates of critic skipped" in said
+
+
+@pytest.mark.parametrize("cause", [DivergedError("values are not finite"), ValueError("other")])
+def test_what_a_replica_raises_is_said_without_rays_account_of_it(monkeypatch, cause):
+    raised = RayTaskError("roll", "Traceback", cause).as_instanceof_cause()
+    events = Events()
+    events.when(["reference"], lambda _: None, lambda: pytest.fail("it is there"))
+    monkeypatch.setattr(ray, "wait", lambda known, **_: (known, []))
+    monkeypatch.setattr(ray, "get", Mock(side_effect=raised))
+    with pytest.raises(RlplanError) as found:
+        events.wait()
+    if isinstance(cause, RlplanError):
+        assert found.value is cause
+    else:
+        assert str(found.value).startswith("a worker failed: ")
 
 
 @pytest.mark.ray
