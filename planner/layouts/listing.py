@@ -69,7 +69,10 @@ def listing_of(
     Args:
         kept: What was listed before, which this adds to.
     """
-    key = (_decides(space, tasks), tuple(task.name for task in tasks), tuple(sites))
+    decides = _decides(space, tasks)
+    if decides is None:
+        return _RoleLayouts(space, tasks).listing(sites)
+    key = (decides, tuple(task.name for task in tasks), tuple(sites))
     found = kept.get(key)
     if found is None:
         found = kept[key] = _RoleLayouts(space, tasks).listing(sites)
@@ -87,7 +90,10 @@ def generations_of(
     """
     task = space.generate_task()
     fits = has_positions(space.job.workload, space.job.architecture(task.role))
-    key = (_decides(space, (task,)), fits, site)
+    decides = _decides(space, (task,))
+    if decides is None:
+        return space.generation_layouts(site)
+    key = (decides, fits, site)
     found = kept.get(key)
     if found is None:
         found = kept[key] = space.generation_layouts(site)
@@ -95,15 +101,15 @@ def generations_of(
     return found
 
 
-def _decides(space: LayoutSpace, tasks: Sequence[Task]) -> Hashable:
-    """Return what decides which layouts tasks have on a site.
+def _decides(space: LayoutSpace, tasks: Sequence[Task]) -> Hashable | None:
+    """Return what decides which layouts tasks have on a site; None where jobs of other lengths have others.
 
-    Of lengths no more than how many ranks may share a sequence, where micro-batches are counted: budgets are of tokens.
+    Of lengths it is no more than how many ranks may share a sequence, unless micro-batches are budgets of tokens.
     """
-    job, drafts = space.job, FrozenDict(space.drafts)
-    if not any(_budgets(space, task) for task in tasks):
-        job = job_of_any_lengths(job)
-    limit = context_ranks(space.job.workload)
+    job = job_of_any_lengths(space.job)
+    if job is space.job or any(_budgets(space, task) for task in tasks):
+        return None
+    limit, drafts = context_ranks(space.job.workload), FrozenDict(space.drafts)
     return job, limit, drafts, space.pinned_pools, space.arranged
 
 
