@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Final, get_args
 
 from rlplan.errors import FileError, MissingValueError, nearest_names
 from rlplan.files.frozen import FrozenDict
@@ -30,7 +30,7 @@ from rlplan.planner.configs.missing import missing_beside, missing_values
 from rlplan.planner.configs.models import model_of, notes_of_names
 from rlplan.planner.configs.nodes import with_nodes_of_slurm
 from rlplan.planner.configs.prefilling import prefill_of
-from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS
+from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS, NOT_FOUND
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import OF_WORK, GivenValue, scalar
 from rlplan.planner.configs.reading.launched import with_files, without_file
@@ -53,6 +53,8 @@ from rlplan.workload import Logged, longest
 
 CONFIG_NAME = "--config-name"
 # Keys that name files of all others.
+# Begins the key that stands for a file which another builds on and which is not at hand.
+OF_MISSING: Final = f"{INHERITS}: "
 READ_BEFORE = frozenset({"config", INHERITS, *CONFIG_FLAGS, *CONFIG_FLAGS.values()})
 # verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
 OWN_CONFIGS = (
@@ -200,6 +202,8 @@ class Imported:
 
     def _shown(self, key: str) -> str:
         """Return a key with its value, cut where that is long."""
+        if key.startswith(OF_MISSING):
+            return key
         value = str(self.settings.flat[key].value)
         return f"{key}={value[:MOST_SHOWN]}{'...' if len(value) > MOST_SHOWN else ''}"
 
@@ -336,6 +340,8 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     _set_values(settings, options.values, folder)
     lay_mirrors(settings)
     _replace_models(settings, options)
+    if "--config-name" not in settings.doubts:
+        settings.doubts |= dict.fromkeys(settings.has(f"{OF_MISSING}*"), NOT_FOUND)
     _check_fork(settings)
     _check_section(settings)
     return settings
@@ -683,7 +689,7 @@ def _notes(
     sheets: Mapping[Role, tuple[str, str | None]],
     resolved: Job,
 ) -> Iterator[str]:
-    for key in settings.has("defaults: *"):
+    for key in settings.has(f"{OF_MISSING}*"):
         yield from (f"{gap.source} {gap.reason}" for gap in settings.flat[key].gaps)
     yield from _of_fork(settings, keys)
     yield from _of_copy(settings)

@@ -283,6 +283,16 @@ def test_models_are_known_by_id_by_path_and_by_the_words_that_lead_their_name():
     assert model_of("nobody/nothing-7b-made") is None
 
 
+def test_a_recipe_without_the_one_that_it_builds_on_is_doubtful(tmp_path):
+    (tmp_path / "own.yaml").write_text(f"defaults: base.yaml\n{NEMO}")
+    found = imported("nemo-rl", [str(tmp_path / "own.yaml")], OPTIONS)
+    (doubt,) = found.doubts()
+    assert doubt.startswith("defaults: base.yaml changes the amount of work (its file is not found")
+    assert not found.keys.unknown
+    (tmp_path / "base.yaml").write_text("cluster: {num_nodes: 2}\n")
+    assert not list(imported("nemo-rl", [str(tmp_path / "own.yaml")], OPTIONS).doubts())
+
+
 def test_a_file_that_inherits_from_itself_is_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("defaults: b.yaml\n")
     (tmp_path / "b.yaml").write_text("defaults: a.yaml\n")
