@@ -6,6 +6,7 @@ device's sheet. Every answer names its source; nothing that is unknown costs zer
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -75,6 +76,16 @@ class DeviceFacts:
         self._roofline = roofline or Roofline(sheet)
         self._links = links
         self._points = Measurements(profile, self._roofline)
+
+    def with_slower_host(self, times: float) -> "DeviceFacts":
+        """Return the same device on a host that takes so many times as long to dispatch."""
+        return DeviceFacts(
+            replace(self.sheet, host_factor=self.sheet.host_times * times),
+            self.profile,
+            rule_seconds=self._rule_seconds,
+            roofline=self._given_roofline,
+            links=self._links,
+        )
 
     @property
     def content(self) -> Hashable:
@@ -301,8 +312,18 @@ class Facts:
     ) -> None:
         assert devices
         self._devices = dict(devices)
+        self._slower: dict[float, Facts] = {}
         self.label = label
         self.calibration = calibration
+
+    def with_slower_hosts(self, times: float) -> "Facts":
+        """Return the same facts on hosts that take so many times as long to dispatch; remembered."""
+        if times not in self._slower:
+            slower = copy(self)
+            devices = {name: each.with_slower_host(times) for name, each in self._devices.items()}
+            vars(slower).update(_devices=devices, _slower={})
+            self._slower[times] = slower
+        return self._slower[times]
 
     @property
     def content(self) -> Hashable:

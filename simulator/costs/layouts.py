@@ -12,10 +12,12 @@ from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.simulator.costs.passes import gradient_exchange, infer_parts, train_parts
+from rlplan.simulator.costs.pricing import HOST_SPREAD
 from rlplan.simulator.costs.taskcost import (
     TaskCost,
     call_of,
     cost_of,
+    parts_on_host,
     task_at_site,
     times_of,
     with_spread,
@@ -215,9 +217,29 @@ def passes_cost(placed: PlacedTask) -> TaskCost:
     measured = measured_cost(placed)
     if measured is not None:
         return measured
+    cost = with_spread(
+        _operators_cost(placed), placed.engine.forecast_spread, keep=parts_on_host(placed.options)
+    )
+    if not placed.engine.forecast_spread or placed.device.sheet.kind == "cpu":
+        return cost
+    # What an engine's forecasts were off says nothing of another site's host, which launches kernels and gathers.
+    facts = placed.facts.with_slower_hosts(1 + HOST_SPREAD)
+    slower = dict(_operators_cost(replace(placed, facts=facts)).parts)
+    return cost.each(
+        lambda name, part: _as_known(part, slower.get(name, part).seconds - part.seconds)
+    )
+
+
+def _operators_cost(placed: PlacedTask) -> TaskCost:
     parts = (train_parts if placed.trains else infer_parts)(PlacedTasks.of(placed))
-    cost = cost_of({name: part.row(0) for name, part in parts.items()})
-    return with_spread(cost, placed.engine.forecast_spread)
+    return cost_of({name: part.row(0) for name, part in parts.items()})
+
+
+def _as_known(part: Estimate, host_seconds: float) -> Estimate:
+    """Return a part with what it takes longer, one sigma, where its host is slow."""
+    if host_seconds <= 0:
+        return part
+    return replace(part, spread_seconds=math.hypot(part.spread_seconds, host_seconds))
 
 
 def layout_seconds(table: PlacedTasks) -> Floats:

@@ -49,6 +49,7 @@ from rlplan.simulator.costs.taskcost import (
     layers_from_host,
     moments_from_host,
     moments_to_host,
+    parts_on_host,
     shard_from_host,
     states_from_host,
     states_to_host,
@@ -707,8 +708,11 @@ def update_parts(table: PlacedTasks) -> Parts:
     parts["optimizer"] = _of_states(states, _optimizer_step)
     if not engine.forecast_spread:
         return parts
+    kept = parts_on_host(table.any.options)
     return {
-        name: part.with_spread(engine.forecast_spread, least_source=Source.MEASURED)
+        name: part
+        if name in kept
+        else part.with_spread(engine.forecast_spread, least_source=Source.MEASURED)
         for name, part in parts.items()
     }
 

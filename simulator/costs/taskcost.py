@@ -14,6 +14,7 @@ from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, TOP_LOG_PROBS
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.framework import FrameworkSheet, HostTime
+from rlplan.job import TrainerOptions
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
 from rlplan.profiles.analytic.efficiencies import host_sum, load_spreads, unpinned_copy
@@ -142,6 +143,11 @@ class TaskCost:
         return sum(part.seconds for name, part in self.parts if name in causes)
 
 
+def parts_on_host(options: TrainerOptions) -> tuple[str, ...]:
+    """Return the parts of which hosts decide how well they are known, and not what an engine's forecasts were off."""
+    return (*FROM_HOST, "optimizer") if options.host_states or options.host_optimizer else FROM_HOST
+
+
 def cost_of(parts: dict[str, Estimate]) -> TaskCost:
     """Return the cost made of these parts, in seconds, without those that take no time."""
     return TaskCost(tuple((name, part) for name, part in parts.items() if part.seconds > 0))
@@ -176,6 +182,7 @@ STATES_BACK = "optimizer states from host"
 STATES_AWAY = "optimizer states to host"
 WEIGHTS_BACK = "weights from host"
 GRADIENTS_TO_HOST = "gradients to host"
+FROM_HOST = (STATES_BACK, STATES_AWAY, WEIGHTS_BACK, GRADIENTS_TO_HOST)
 # Waiting for environments, which are the job's own.
 ENVIRONMENT = "environment"
 # Waiting for caches of prompts that other replicas of the engine read.
