@@ -73,6 +73,10 @@ class Coming:
             for begin, end, gpus in self.devices.spans(first, max(last, first + 1))
         ]
 
+    def filled(self, plan: Plan) -> Plan:
+        """Return a plan with as many replicas as all of the run's devices hold; the next smaller number that has a forecast."""
+        return on_devices(self.devices.filled_by(plan), self.devices.gpus)
+
     def whole(self, way: Plan) -> Plan:
         """Return the run's plan with as many replicas as it has at most, at another plan's lengths."""
         own = self.plan.job.workload.environments

@@ -275,7 +275,7 @@ def _with_replicas_of(
     last: int,
     seconds: float,
 ) -> tuple[Plan, ...]:
-    """Return plans of a run whose replicas come and go, with all that its devices hold: best with as many as most iterations have.
+    """Return plans of a run whose replicas come and go, with what all its devices hold: best with as many as most iterations have.
 
     Where their replicas are larger than the fewest devices there will be, those best with these too.
 
@@ -292,7 +292,7 @@ def _with_replicas_of(
         now = on_devices(coming.whole(way), gpus)
         pinned = coming.pinned(generating_gpus(now))
         found = best_plans(_searched_job(now, staleness), facts, pinned=pinned, seconds=seconds)
-        filled = (coming.devices.filled_by(each.plan) for each in found.plans)
+        filled = (coming.filled(each.plan) for each in found.plans)
         plans += (in_layout_of(coming.plan, each) for each in filled)
     return tuple(plans)
 

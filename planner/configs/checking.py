@@ -417,7 +417,7 @@ def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
             if wakes_beside_trainers(during, set(moments)):
                 yield (
                     f"{during} leaves less than {LEFT_BESIDE_ENGINE:.0%} of a GPU to an engine and trainers that "
-                    "share it, where of reported runs about as many ran as ran out"
+                    "share it, where two of five reported runs ran out"
                 )
             else:
                 yield f"its peak {near}"

@@ -13,7 +13,8 @@ Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 # forecast this much below what there is should run out, and one in four this much above should run.
 UNSURE: Final = 0.03
 # An engine that wakes beside trainers fills its share, and what their allocators keep is known least: where less than
-# what searches leave free is left, seven of ten ran out of those that were looked at first, and seven of all nineteen.
+# what searches leave free is left, seven of ten ran out of those that were looked at first, and twelve of all thirty
+# (docs/memory.md, verdict).
 LEFT_BESIDE_ENGINE: Final = USUAL_HEADROOM
 
 

@@ -111,6 +111,8 @@ def test_forecasts_of_experts_have_a_spread_of_their_own(model, spread):
 def test_nobody_knows_experts_well_where_no_kernel_of_theirs_was_measured(model, spread):
     for engine in ("sglang-0.5.6", "vllm-0.15-server"):
         assert load_engine(engine).generation_spread(load_model(model), "cdna3") == spread
+    first = load_engine("vllm-0.6").generation_spread(load_model(model), "cdna4")
+    assert first == max(spread, 0.2)
 
 
 def test_each_version_of_the_second_engine_is_no_slower_than_the_one_before():

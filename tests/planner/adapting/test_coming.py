@@ -239,3 +239,13 @@ def test_a_move_is_judged_by_the_replicas_that_generate_since(job, facts, tmp_pa
     site = found.asked[0]
     assert site.running == plan
     assert outcome.before_seconds == pytest.approx(SECONDS * one / four, rel=1e-6)
+
+
+def test_a_plan_is_filled_up_to_a_number_of_replicas_that_share_out_the_prompts(job):
+    """Eight devices hold eight replicas of one, which four prompts have no equal parts for."""
+    plan = streams(job)
+    devices = ReplicaDevices(schedule=read_schedule("0:2,9:4"), gpus_each=2, gpus=8)
+    assert devices.filled_by(plan).tasks["actor.generate"].dp == 8
+    filled = Coming(devices=devices, plan=plan).filled(plan)
+    assert filled.tasks["actor.generate"].dp == 4
+    assert job.workload.prompts % 4 == 0 != job.workload.prompts % 8
