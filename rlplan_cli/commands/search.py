@@ -551,7 +551,14 @@ def _print_target(
     from rlplan.units import show_seconds
 
     if further is None:
-        target = asked.target or target_of(asked.job)
+        own = target_of(asked.job)
+        target = asked.target or own
+        if asked.target and own not in {None, asked.target}:
+            generates = asked.job.engines.generate
+            say(
+                f"the job's engine ({generates}) and options are those of {own}: `rlplan compare --with {target}` "
+                f"forecasts it by {target}'s own of today"
+            )
         if target is not None:
             more = "" if asked.target else ": --beyond looks further"
             say(f"searched what {target} can run{more}; `rlplan export` writes its configuration")
