@@ -4,14 +4,15 @@ The simulator plays a plan in simulated time, the executor carries it out; both 
 `rlplan.trace.Trace`.
 """
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, Fraction, Updates
-from rlplan.job import Job, Role
+from rlplan.job import Job, NodeGroup, Role
 from rlplan.layout import ModelCut
 from rlplan.transfers import TransitionName
 from rlplan.transports import DEFAULT_TRANSPORT, TransportName
@@ -406,3 +407,31 @@ class PlanDraft:
     transport: TransportName = DEFAULT_TRANSPORT
     bucket_bytes: AtLeastOne | None = None
     made_by: str = "hand"
+
+
+def first_gpus(plan: Plan) -> Iterator[tuple[ResourcePool, int]]:
+    """Yield each pool with the place of its first GPU among all of its device.
+
+    Pools take the GPUs of the node groups that have their device, one pool after another in the
+    plan's order, node by node.
+    """
+    taken: Counter[str] = Counter()
+    for pool in plan.pools:
+        yield pool, taken[pool.device]
+        taken[pool.device] += pool.gpus
+
+
+def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:
+    """Return the pool's share of every node, or domain of nodes on one link, that it touches."""
+    pieces: list[tuple[NodeGroup, int]] = []
+    position, end = 0, first + gpus
+    for group in (group for group in job.cluster if group.gpu == device):
+        low, high = max(first, position), min(end, position + group.gpus)
+        at = low
+        while at < high:
+            link_end = position + ((at - position) // group.linked_gpus + 1) * group.linked_gpus
+            size = min(link_end, high) - at
+            pieces.append((group, size))
+            at += size
+        position += group.gpus
+    return pieces

@@ -4,11 +4,10 @@ It looks things up and prices nothing.
 """
 
 import math
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +16,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import DISTRIBUTIONS, Task, in_calls, tasks_of
 from rlplan.errors import MissingFactError
 from rlplan.framework import FrameworkSheet
-from rlplan.job import Job, NodeGroup, TrainerOptions
+from rlplan.job import Job, TrainerOptions
 from rlplan.layout import ModelCut
 from rlplan.models import (
     ALONE,
@@ -32,13 +31,22 @@ from rlplan.models import (
 )
 from rlplan.parts import CachedSequence
 from rlplan.parts.linear_attention import sharing
-from rlplan.plan import HOST_DEVICE, Plan, Recompute, ResourcePool, TaskPlan
+from rlplan.plan import (
+    HOST_DEVICE,
+    LAYOUT_FIELDS,
+    Plan,
+    Recompute,
+    ResourcePool,
+    TaskPlan,
+    first_gpus,
+    pieces_at,
+)
+from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.facts import DeviceFacts, Facts
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import EngineSheet, ExpertLoop, LogitTensors, TransitionSheet
 from rlplan.simulator.answers import answers_of, job_of_any_lengths
-from rlplan.simulator.columns import LayoutColumns, columns_of
 from rlplan.simulator.model import (
     OFFLOADED,
     adapter_shard,
@@ -94,18 +102,6 @@ class Site:
         return self.gpus > self.gpus_per_node
 
 
-def first_gpus(plan: Plan) -> Iterator[tuple[ResourcePool, int]]:
-    """Yield each pool with the place of its first GPU among all of its device.
-
-    Pools take the GPUs of the node groups that have their device, one pool after another in the
-    plan's order, node by node.
-    """
-    taken: Counter[str] = Counter()
-    for pool in plan.pools:
-        yield pool, taken[pool.device]
-        taken[pool.device] += pool.gpus
-
-
 def sites_of(plan: Plan, facts: Facts) -> dict[str, Site]:
     """Return each pool's site by the pool's name."""
     sites: dict[str, Site] = {}
@@ -140,22 +136,6 @@ def site_at(job: Job, device: str, first: int, gpus: int) -> Site | None:
     return Site(device, gpus, unbroken, network, pieces[0][0].network)
 
 
-def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGroup, int]]:
-    """Return the pool's share of every node, or domain of nodes on one link, that it touches."""
-    pieces: list[tuple[NodeGroup, int]] = []
-    position, end = 0, first + gpus
-    for group in (group for group in job.cluster if group.gpu == device):
-        low, high = max(first, position), min(end, position + group.gpus)
-        at = low
-        while at < high:
-            link_end = position + ((at - position) // group.linked_gpus + 1) * group.linked_gpus
-            size = min(link_end, high) - at
-            pieces.append((group, size))
-            at += size
-        position += group.gpus
-    return pieces
-
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -165,9 +145,110 @@ Zero = Literal[0, 1, 2, 3]
 WHOLE_DISTRIBUTIONS: Final = "jensen-shannon"
 
 
+RECOMPUTES: Final[tuple[Recompute, ...]] = get_args(Recompute)
+
+
 def whole(numbers: Floats) -> Ints:
     """Return whole numbers, which floats of 53 bits carry exactly."""
     return numbers.astype(np.int64)
+
+
+# The fields of `rlplan.plan.TaskPlan` that are columns, and those of them that may be None.
+_SEARCHED: Final = [item for item in LAYOUT_FIELDS if item.metadata.get("column", True)]
+COLUMNS: Final = tuple(item.name for item in _SEARCHED)
+OPEN_COLUMNS: Final = tuple(item.name for item in _SEARCHED if item.default is None)
+# Columns that decide a rank's share of a layer's weights and tokens (`shard_of`).
+SHARD_COLUMNS: Final = ("tp", "cp", "ep", "expert_tp")
+
+
+class LayoutColumns:
+    """Hold layouts that infer or train with one engine, one row each: a column of whole numbers for each of `COLUMNS`.
+
+    What a layout leaves open is 0, `recompute` a place in `RECOMPUTES`, `offload` 0 or 1.
+    """
+
+    def __init__(self, *, engine: str, **columns: Ints) -> None:
+        assert set(columns) == set(COLUMNS), "a column for each"
+        self.engine = engine
+        self.__dict__.update(columns)
+        self._grouped: dict[tuple[str, ...], tuple[Ints, Ints]] = {}
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Ints:
+            """Return a column."""
+
+    def changed(self, **columns: Ints) -> "LayoutColumns":
+        """Return these layouts with other columns."""
+        return LayoutColumns(
+            engine=self.engine, **{name: getattr(self, name) for name in COLUMNS} | columns
+        )
+
+    def __len__(self) -> int:
+        return len(self.tp)
+
+    @property
+    def state_ranks(self) -> Ints:
+        """Return the ranks over which a model's states may be sharded."""
+        return np.where(self.shard_ranks > 0, self.shard_ranks, self.dp * self.cp)
+
+    @property
+    def expert_spread(self) -> Floats:
+        """Return by how many times fewer ranks have copies of an expert than of all else."""
+        width = np.where(self.expert_tp > 0, self.expert_tp, self.tp)
+        return self.ep * width / self.tp
+
+    def rows(self, chosen: Ints | Flags) -> "LayoutColumns":
+        """Return the chosen rows, by place or by flag."""
+        return LayoutColumns(
+            engine=self.engine, **{name: getattr(self, name)[chosen] for name in COLUMNS}
+        )
+
+    def groups(self, names: tuple[str, ...]) -> tuple[Ints, Ints]:
+        """Return the first row of each of some columns' values, and for each row the place of its own there."""
+        if names not in self._grouped:
+            key = row_keys([getattr(self, name) for name in names], len(self))
+            # Rows of one cut stand together: one of each run is sorted.
+            heads = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+            _, first, inverse = np.unique(key[heads], return_index=True, return_inverse=True)
+            lengths = np.diff(heads, append=len(key))
+            self._grouped[names] = heads[first], np.repeat(inverse, lengths)
+        return self._grouped[names]
+
+    def layout(self, row: int) -> TaskPlan:
+        """Return one row as a layout whose pool is still open."""
+        return self.layouts(np.array([row]))[0]
+
+    def layouts(self, rows: Ints) -> list[TaskPlan]:
+        """Return rows as layouts whose pools are still open."""
+        chosen = [getattr(self, name)[rows].tolist() for name in COLUMNS]
+        return [_layout_of(self.engine, row) for row in zip(*chosen, strict=True)]
+
+
+@lru_cache(maxsize=16384)
+def _layout_of(engine: str, row: tuple[int, ...]) -> TaskPlan:
+    """Return a row of columns as a layout, remembered: tasks, and questions about them, share most layouts."""
+    values = dict(zip(COLUMNS, row, strict=True))
+    told: dict[str, Any] = values | {name: values[name] or None for name in OPEN_COLUMNS}
+    told |= {"recompute": RECOMPUTES[values["recompute"]], "offload": bool(values["offload"])}
+    return TaskPlan(pool="", engine=engine, **told)
+
+
+def columns_of(engine: str, layouts: Sequence[TaskPlan]) -> LayoutColumns:
+    """Return layouts of one engine as columns."""
+    rows = [
+        [
+            RECOMPUTES.index(layout.recompute)
+            if name == "recompute"
+            else int(getattr(layout, name) or 0)
+            for name in COLUMNS
+        ]
+        for layout in layouts
+    ]
+    table = np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMNS))
+    return LayoutColumns(
+        engine=engine, **{name: table[:, place] for place, name in enumerate(COLUMNS)}
+    )
 
 
 @dataclass(frozen=True, eq=False)

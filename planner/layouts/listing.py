@@ -24,9 +24,8 @@ from rlplan.planner.layouts.settings import (
 from rlplan.planner.placements.arrangements import Arranged
 from rlplan.rules.batches import rank_sequences
 from rlplan.simulator.answers import job_of_any_lengths
-from rlplan.simulator.columns import COLUMNS, RECOMPUTES, LayoutColumns
 from rlplan.simulator.model import as_told
-from rlplan.simulator.placed import Flags, Ints, Site
+from rlplan.simulator.placed import COLUMNS, RECOMPUTES, Flags, Ints, LayoutColumns, Site
 
 
 @dataclass(frozen=True, slots=True, eq=False)

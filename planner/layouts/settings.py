@@ -32,8 +32,7 @@ from rlplan.rules.layouts import (
     divisors,
 )
 from rlplan.sheets import EngineSheet
-from rlplan.simulator.columns import RECOMPUTES, LayoutColumns
-from rlplan.simulator.placed import Zero
+from rlplan.simulator.placed import RECOMPUTES, LayoutColumns, Zero
 from rlplan.simulator.workload import learnt_work, packed_sequences, samples_in_budget
 from rlplan.workload import Workload
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from rlplan.job import Job, NodeGroup
-from rlplan.simulator.placed import Site, pieces_at, site_at
+from rlplan.plan import pieces_at
+from rlplan.simulator.placed import Site, site_at
 
 
 @dataclass(frozen=True, slots=True, order=True)

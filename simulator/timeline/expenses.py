@@ -26,14 +26,13 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.job import Failures, Job, NodeGroup
 from rlplan.models import Head, ModelArchitecture, Shard, layer_kinds
-from rlplan.plan import HOST_DEVICE, Plan
+from rlplan.plan import HOST_DEVICE, Plan, first_gpus, pieces_at
 from rlplan.profiles.analytic.normal import zero_between
 from rlplan.profiles.catalog import load_device
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, GoodputForecast
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.model import flops_of, head_operators, layer_operators
-from rlplan.simulator.placed import first_gpus, pieces_at
 from rlplan.simulator.workload import learnt_work, micro_batch_of, statistics_of
 
 SECONDS_PER_HOUR = 3600

@@ -24,10 +24,10 @@ import numpy as np
 from rlplan.calibration import Calibration, Factor
 from rlplan.errors import MissingFactError
 from rlplan.job import Failures, NodeGroup, Spot
-from rlplan.plan import Plan, ResourcePool
+from rlplan.plan import Plan, ResourcePool, first_gpus, pieces_at
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast, GoodputForecast, SpotForecast
-from rlplan.simulator.placed import PlacedPlan, first_gpus, pieces_at
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.timeline.expenses import (
     LEAST_FRACTION,
     SECONDS_PER_HOUR,

@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from rlplan.planner.exact.space import Space
 from rlplan.planner.layouts.listing import generations_of, listing_of
 from rlplan.planner.search import search
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.columns import COLUMNS
+from rlplan.simulator.placed import COLUMNS
 from rlplan.workload import Uniform
 from tests.cases import draws
 from tests.planner.brute_force import small_job
@@ -42,7 +43,7 @@ def listed(job, drafts, kept):
     """Return what is listed of every role on all shares, and for generation on all GPUs, as plain values."""
     own = Space(job, load_facts(job), drafts, "throughput", NO_SPECS)
     space, sites = own.options.space, [own.site(each) for each in own.shares]
-    found = [generations_of(space, sites[-1], kept)]
+    found: list[Any] = [generations_of(space, sites[-1], kept)]
     for role in job.models:
         tasks = [task for task in space.tasks if task.role == role and task.has_model]
         listing = listing_of(space, [each for each in tasks if not each.generates], sites, kept)

@@ -12,7 +12,7 @@ from rlplan.files.decoding import decode
 from rlplan.plan import LAYOUT_FIELDS, PlanDraft, TaskDraft, TaskPlan
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
 from rlplan.profiles.catalog import load_engine
-from rlplan.simulator.columns import COLUMNS, OPEN_COLUMNS, RECOMPUTES, columns_of
+from rlplan.simulator.placed import COLUMNS, OPEN_COLUMNS, RECOMPUTES, columns_of
 
 NAMES = [each.name for each in fields(TaskPlan)]
 

@@ -12,7 +12,6 @@ from rlplan.layout import ModelCut
 from rlplan.models import Adapter, Batch, Gemm, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
-from rlplan.simulator.columns import columns_of
 from rlplan.simulator.costs.layouts import layout_seconds, passes_cost
 from rlplan.simulator.costs.syncs import moved_bytes, transition_cost
 from rlplan.simulator.memory.transition_memory import extra_weight_bytes
@@ -23,7 +22,7 @@ from rlplan.simulator.model import (
     layer_operators,
     shard_parameters,
 )
-from rlplan.simulator.placed import PlacedTask, PlacedTasks
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of
 from rlplan.simulator.stages import task_cost, task_memory
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition

@@ -6,8 +6,7 @@ import pytest
 
 from rlplan.job import NodeGroup
 from rlplan.plan import TaskPlan
-from rlplan.simulator.columns import columns_of
-from rlplan.simulator.placed import PlacedTask, PlacedTasks, site_at
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of, site_at
 from rlplan.simulator.stages import task_cost, task_memory
 from rlplan.simulator.timeline.pool_memory import host_terms, inputs_away_bytes
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of

@@ -12,9 +12,8 @@ from rlplan.job import JudgeModel, Rewards
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.results.forecast import CALL
-from rlplan.simulator.columns import columns_of
 from rlplan.simulator.memory.task_memory import KV_CACHE
-from rlplan.simulator.placed import PlacedPlan, PlacedTasks
+from rlplan.simulator.placed import PlacedPlan, PlacedTasks, columns_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.stages.infer import layout_seconds

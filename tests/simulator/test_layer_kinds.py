@@ -13,12 +13,11 @@ from rlplan.parts import cache_bytes_per_token, num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.profiles.jobs.checks import architecture_fault
-from rlplan.simulator.columns import columns_of
 from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.costs.pricing import _layer_launch, pass_seconds, setting_of
 from rlplan.simulator.memory.task_memory import layout_memory, passes_memory
 from rlplan.simulator.model import kinds_of_stages, shard_parameters
-from rlplan.simulator.placed import PlacedTask, PlacedTasks
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of
 from rlplan.simulator.stages import task_cost
 from tests.hybrids import with_layers
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of

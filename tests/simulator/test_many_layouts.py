@@ -16,10 +16,9 @@ from rlplan.plan import TaskPlan
 from rlplan.profiles.analytic.ordered import row_keys
 from rlplan.profiles.catalog import load_model
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.columns import columns_of
 from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.task_memory import layout_memory
-from rlplan.simulator.placed import PlacedTask, PlacedTasks, site_at
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, columns_of, site_at
 from rlplan.simulator.stages import task_cost, task_memory
 from rlplan.workload import Lognormal, Workload
 from tests.cases import draws

@@ -15,13 +15,12 @@ from rlplan.plan import ResourcePool, TaskPlan
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.columns import columns_of
 from rlplan.simulator.costs.taskcost import data_bytes
 from rlplan.simulator.costs.teaching import compared_bytes, picked_bytes
 from rlplan.simulator.generation.judging import taught_workload
 from rlplan.simulator.memory.task_memory import KV_CACHE, LOGITS, fullest_micro_batch
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
-from rlplan.simulator.placed import PlacedPlan, PlacedTasks
+from rlplan.simulator.placed import PlacedPlan, PlacedTasks, columns_of
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.stages.infer import PROMPT_LOG_PROBS, layout_seconds
