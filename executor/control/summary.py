@@ -190,7 +190,7 @@ def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
     if "teacher_kl" in metrics:
         parts.append(f"KL to the teacher {metrics['teacher_kl']:.3g}")
     parts += [
-        f"{value:.0f} updates of {name.removesuffix(SKIPPED_UPDATES)} skipped"
+        f"{value:.0f} update{'' if value == 1 else 's'} of {name.removesuffix(SKIPPED_UPDATES)} skipped"
         for name, value in metrics.items()
         if value and name.endswith(SKIPPED_UPDATES)
     ]
