@@ -77,10 +77,10 @@ class DeviceFacts:
         self._links = links
         self._points = Measurements(profile, self._roofline)
 
-    def with_slower_host(self, times: float) -> "DeviceFacts":
+    def with_slower_host(self, factor: float) -> "DeviceFacts":
         """Return the same device on a host that takes so many times as long to dispatch."""
         return DeviceFacts(
-            replace(self.sheet, host_factor=self.sheet.host_times * times),
+            replace(self.sheet, host_factor=self.sheet.host_times * factor),
             self.profile,
             rule_seconds=self._rule_seconds,
             roofline=self._given_roofline,
@@ -316,14 +316,14 @@ class Facts:
         self.label = label
         self.calibration = calibration
 
-    def with_slower_hosts(self, times: float) -> "Facts":
+    def with_slower_hosts(self, factor: float) -> "Facts":
         """Return the same facts on hosts that take so many times as long to dispatch; remembered."""
-        if times not in self._slower:
+        if factor not in self._slower:
             slower = copy(self)
-            devices = {name: each.with_slower_host(times) for name, each in self._devices.items()}
+            devices = {name: each.with_slower_host(factor) for name, each in self._devices.items()}
             vars(slower).update(_devices=devices, _slower={})
-            self._slower[times] = slower
-        return self._slower[times]
+            self._slower[factor] = slower
+        return self._slower[factor]
 
     @property
     def content(self) -> Hashable:
