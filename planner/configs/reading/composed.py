@@ -561,11 +561,13 @@ def marked(text: str, file: str, *, repeats: bool = False) -> tuple[dict[str, An
         repeats: Whether a key may come twice, whose last value counts.
 
     Raises:
-        FileError: It is no mapping, or has a key twice.
+        FileError: It is no mapping, has a key twice, or refers to itself.
     """
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
+        if node is not None:
+            _check_mapping(node, "", file, (), repeats=repeats)
         data = {} if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -575,19 +577,36 @@ def marked(text: str, file: str, *, repeats: bool = False) -> tuple[dict[str, An
         raise FileError(file, "is no mapping", allowed="keys with values")
     places: dict[str, str] = {}
     if node is not None:
-        _mark(node, "", file, places, repeats=repeats)
+        _mark(node, "", file, places)
     return {str(key): value for key, value in data.items()}, places
 
 
-def _mark(node: Any, prefix: str, file: str, places: dict[str, str], *, repeats: bool) -> None:  # noqa: ANN401 -- PyYAML has no types
+def _check_mapping(
+    node: Any,  # noqa: ANN401 -- PyYAML has no types
+    prefix: str,
+    file: str,
+    above: tuple[Any, ...],
+    *,
+    repeats: bool,
+) -> None:
+    """Refuse a mapping that holds itself, or has a key twice; constructing it would put what it merges (`<<`) beside its own."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    if any(node is each for each in above):
+        raise FileError(file, "refers to itself", field=prefix.removesuffix("."))
     again = None if repeats else repeated_key(node)
     if again is not None:
         problem = f"comes twice, the second time in line {again.start_mark.line + 1}, and OmegaConf stops there"
         raise FileError(file, problem, field=f"{prefix}{again.value}", allowed="each key once")
     for key, value in node.value:
+        _check_mapping(value, f"{prefix}{key.value}.", file, (*above, node), repeats=repeats)
+
+
+def _mark(node: Any, prefix: str, file: str, places: dict[str, str]) -> None:  # noqa: ANN401 -- PyYAML has no types
+    for key, value in node.value:
         path = f"{prefix}{key.value}"
         if isinstance(value, yaml.MappingNode) and value.value:
-            _mark(value, f"{path}.", file, places, repeats=repeats)
+            _mark(value, f"{path}.", file, places)
         else:
             places[path] = f"{file}:{key.start_mark.line + 1}"
 

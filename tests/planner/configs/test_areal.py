@@ -314,7 +314,8 @@ def test_a_file_without_engines_of_their_own_is_of_before_they_had_to_be(tmp_pat
 def test_names_of_engines_without_sizes_are_of_before_too(tmp_path):
     path = tmp_path / "own.yaml"
     named = EARLIER.replace("actor:", "actor:\n  backend: fsdp\n  group_adv_norm: false", 1)
-    path.write_text(f"{named}ref: {{backend: fsdp}}\nallocation_mode: sglang:d4+d4\n")
+    named = named.replace("ref: {", "ref: {backend: fsdp, ")
+    path.write_text(f"{named}allocation_mode: sglang:d4+d4\n")
     found = imported("areal", [str(path)], OPTIONS)
     assert any("AReaL 0." in note or "AReaL 1.0, " in note for note in found.notes)
     assert (found.job.trainer("actor").weights, found.keys.unknown) == ("bf16", ())

@@ -256,3 +256,9 @@ def test_a_key_that_comes_twice_is_refused_where_omegaconf_reads(script):
             "python3 -m verl.trainer.main_ppo --config-path . --config-name own",
             {"own.yaml": twice},
         )
+
+
+def test_a_mapping_that_holds_itself_is_refused_in_one_line(script):
+    start = "python3 -m verl.trainer.main_ppo --config-path . --config-name own"
+    with pytest.raises(FileError, match=r"own\.yaml: data\.again: refers to itself"):
+        script(start, {"own.yaml": "data: &data\n  train_batch_size: 8\n  again: *data\n"})
