@@ -215,8 +215,11 @@ def _experience(placed: PlacedTask) -> Estimate:
 def passes_cost(placed: PlacedTask) -> TaskCost:
     """Return what one global batch costs in seconds by cause: by measured passes where they are known."""
     measured = measured_cost(placed)
-    if measured is not None:
-        return measured
+    return _priced_cost(placed) if measured is None else measured
+
+
+def _priced_cost(placed: PlacedTask) -> TaskCost:
+    """Return the cost by operators, as well as it is known."""
     cost = with_spread(
         _operators_cost(placed), placed.engine.forecast_spread, keep=parts_on_host(placed.options)
     )
@@ -252,9 +255,12 @@ def layout_seconds(table: PlacedTasks) -> Floats:
     if table.any.trains:
         table = PlacedTasks(table.columns, table.any.batched, is_row=len(table) == 1)
     if table.any.device.profile is not None:
-        # Measured passes are few, and each layout is looked up by itself.
+        # Measured passes are few, and each layout is looked up by itself; how well it is known is not asked.
         rows = (table.row(row) for row in range(len(table)))
-        costs = (task_at_site(passes_cost(placed), placed) for placed in rows)
+        costs = (
+            task_at_site(measured_cost(placed) or _operators_cost(placed), placed)
+            for placed in rows
+        )
         return np.array([cost.total.seconds for cost in costs]) * batches
     parts = (train_parts if table.any.trains else infer_parts)(table)
     seconds = [part.seconds * times_of(table.any, name) for name, part in parts.items()]
