@@ -32,7 +32,7 @@ def test_a_second_run_is_refused_and_one_after_it_is_not(tmp_path):
             ):
                 pass
             assert (out / LOCK_FILE).exists()
-        assert not list(out.iterdir())
+        assert not out.exists()
 
 
 def test_a_run_that_was_killed_keeps_nobody_out(tmp_path):
@@ -63,3 +63,18 @@ def test_a_run_leaves_what_another_one_writes_as_it_is(tmp_path):
             execute(plan, tmp_path, iterations=1, seed=1)
         assert (tmp_path / "metrics.jsonl").read_text() == '{"iteration": 0}\n'
         assert not (tmp_path / "plan.yaml").exists()
+
+
+def test_what_a_run_begins_with_is_chosen_while_no_other_one_may_write(tmp_path, monkeypatch):
+    """A run that ends meanwhile has a later checkpoint; where nothing is to be gone on from no folder is left."""
+    out, kept_out = tmp_path / "out", []
+
+    def resumed(*_):
+        kept_out.append((out / LOCK_FILE).exists())
+        raise FileError("somewhere", "holds no checkpoint")
+
+    monkeypatch.setattr("rlplan.executor.execute._resumed", resumed)
+    with pytest.raises(FileError, match="no checkpoint"):
+        execute(make_plan(make_job(), {"p0": (1, ALL_ROLES)}), out, iterations=1, seed=1)
+    assert kept_out == [True]
+    assert not out.exists()
