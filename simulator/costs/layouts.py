@@ -215,11 +215,8 @@ def _experience(placed: PlacedTask) -> Estimate:
 def passes_cost(placed: PlacedTask) -> TaskCost:
     """Return what one global batch costs in seconds by cause: by measured passes where they are known."""
     measured = measured_cost(placed)
-    return _priced_cost(placed) if measured is None else measured
-
-
-def _priced_cost(placed: PlacedTask) -> TaskCost:
-    """Return the cost by operators, as well as it is known."""
+    if measured is not None:
+        return measured
     cost = with_spread(
         _operators_cost(placed), placed.engine.forecast_spread, keep=parts_on_host(placed.options)
     )
