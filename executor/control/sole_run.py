@@ -39,6 +39,7 @@ def sole_run(out: Path) -> Iterator[None]:
         if not _is_file(held, path):  # of a run that has just ended, and another one may have begun
             raise _in_use(out, held)
         with suppress(OSError):  # of a full disk: the words are for people
+            os.ftruncate(held, 0)  # a run that was killed has left its own
             os.pwrite(held, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         try:
             yield

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from socket import gethostname
 
 import pytest
 
@@ -38,8 +39,13 @@ def test_a_second_run_is_refused_and_one_after_it_is_not(tmp_path):
 def test_a_run_that_was_killed_keeps_nobody_out(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode < 0
-    assert (tmp_path / LOCK_FILE).exists()
-    with sole_run(tmp_path):
+    left = (tmp_path / LOCK_FILE).read_text()
+    (tmp_path / LOCK_FILE).write_text(left.strip() + "-of-a-longer-name\n")
+    with (
+        sole_run(tmp_path),
+        pytest.raises(FileError, match=rf"now \(process {os.getpid()} on {gethostname()}\)"),
+        sole_run(tmp_path),
+    ):
         pass
 
 
