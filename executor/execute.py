@@ -115,41 +115,40 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     plan = with_weights(plan, tasks)
     prompts = PromptBatches(job_of_batches(plan), folder or Path(), needed_columns(plan.job))
     saving = saving or Saving()
-    start, ended, left = _resumed(saving, plan, out, seed, iterations, stopping)
-    first = start.state.iteration if start is not None else 0
-    url = "" if saving.checkpoints is None else saving.checkpoints.rstrip("/")
-    goes_on = check_checkpoints_of(out, start, url)
-    paths = _shared_paths(plan, out, saving, start, moves=adapter is not None)
-    for field, place in paths.reached.items():
-        check_reached((), place, field)
-    tell = _phase_progress(progress, first, iterations)
-    with (
-        sole_run(out),
-        tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
-        joined_cluster(
-            plan, cluster, paths, folder or Path(), tell, _first_replicas(schedule, plan, first)
-        ) as joined,
-    ):
-        write_plan(out / PLAN_FILE, plan)
-        _drop_earlier(out, first if goes_on else None)
-        made_of = (plan, tasks, prompts, out, seed, iterations, saving, start, progress)
-        run = Run(*made_of, joined, adapter, schedule)
-        run.is_over = left is not None
-        evaluations = Evaluations(plan.job.evaluation, out, iterations)
+    with sole_run(out):
+        start, ended, left = _resumed(saving, plan, out, seed, iterations, stopping)
+        first = start.state.iteration if start is not None else 0
+        goes_on = check_checkpoints_of(out, start, (saving.checkpoints or "").rstrip("/"))
+        paths = _shared_paths(plan, out, saving, start, moves=adapter is not None)
+        for field, place in paths.reached.items():
+            check_reached((), place, field)
+        tell = _phase_progress(progress, first, iterations)
+        with (
+            tracked(log_to, out, plan, goes_on=goes_on, tell=tell) as tracking,
+            joined_cluster(
+                plan, cluster, paths, folder or Path(), tell, _first_replicas(schedule, plan, first)
+            ) as joined,
+        ):
+            write_plan(out / PLAN_FILE, plan)
+            _drop_earlier(out, first if goes_on else None)
+            made_of = (plan, tasks, prompts, out, seed, iterations, saving, start, progress)
+            run = Run(*made_of, joined, adapter, schedule)
+            run.is_over = left is not None
+            evaluations = Evaluations(plan.job.evaluation, out, iterations)
 
-        def measured_now() -> MeasuredRun:
-            machine = read_fingerprint(gpu_names()) if joined is None else joined.machine
-            return _measured(out, run, first, warmup, machine)
+            def measured_now() -> MeasuredRun:
+                machine = read_fingerprint(gpu_names()) if joined is None else joined.machine
+                return _measured(out, run, first, warmup, machine)
 
-        run.before_last = lambda: write_json(out / ENDING_FILE, measured_now())
-        if left is None or evaluations.is_due(first, ends=True):
-            run.carry_out(stopping, tracking)
-    _export(saving, run.checkpoint, evaluations.best, out, folder)
-    left = left or _ended_without_more(ended, run)
-    measured = measured_now() if left is None else replace(left, evaluation_seconds=_took(out))
-    write_json(out / MEASURED_FILE, measured)
-    (out / ENDING_FILE).unlink(missing_ok=True)
-    return measured
+            run.before_last = lambda: write_json(out / ENDING_FILE, measured_now())
+            if left is None or evaluations.is_due(first, ends=True):
+                run.carry_out(stopping, tracking)
+        _export(saving, run.checkpoint, evaluations.best, out, folder)
+        left = left or _ended_without_more(ended, run)
+        measured = measured_now() if left is None else replace(left, evaluation_seconds=_took(out))
+        write_json(out / MEASURED_FILE, measured)
+        (out / ENDING_FILE).unlink(missing_ok=True)
+        return measured
 
 
 def _resumed(

@@ -78,14 +78,9 @@ class DeviceFacts:
         self._points = Measurements(profile, self._roofline)
 
     def with_slower_host(self, factor: float) -> "DeviceFacts":
-        """Return the same device on a host that takes so many times as long to dispatch."""
-        return DeviceFacts(
-            replace(self.sheet, host_factor=self.sheet.host_times * factor),
-            self.profile,
-            rule_seconds=self._rule_seconds,
-            roofline=self._given_roofline,
-            links=self._links,
-        )
+        """Return the same device on a host that takes so many times as long to dispatch, which no roofline is about."""
+        sheet = replace(self.sheet, host_factor=self.sheet.host_times * factor)
+        return self._like_this(sheet, self._links)
 
     @property
     def content(self) -> Hashable:
@@ -337,6 +332,9 @@ class Facts:
         """Forget what was asked, and what others worked out from the answers: all of it is found again."""
         for each in self._devices.values():
             forget_answers(each)
+        for slower in self._slower.values():
+            slower.forget()
+        self._slower.clear()
 
     def device(self, name: str) -> DeviceFacts:
         """Return the facts of a device of the cluster.

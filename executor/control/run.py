@@ -361,11 +361,16 @@ class Run:
         """Go back to the plan before where a plan on trial has failed; tell whether it was one.
 
         Nodes that a cluster has lost are no matter of the plan: another one is searched for those that are left, or the plan
-        before may do with them, and that on trial may be tried again once the run is resumed.
+        before may do with them, and that on trial may be tried again once the run is resumed. What ends no worker, such as
+        a lack of memory, is the plan's own whatever nodes there are.
         """
         trial, failed = self._moving.trial, self.plan
-        lacks_nodes = isinstance(error, NodesMissingError) or self._has_lost_nodes
-        if trial is None or (lacks_nodes and self._joined is not None and self._joined.replans):
+        if trial is None:
+            return False
+        lacks_nodes = isinstance(error, WorkerLostError) and (
+            isinstance(error, NodesMissingError) or self._has_lost_nodes
+        )
+        if lacks_nodes and self._joined is not None and self._joined.replans:
             return False
         self._go_back()
         said = self._moving.failed(failed, self.done, str(error), for_good=not lacks_nodes)

@@ -15,14 +15,14 @@ LOCK_FILE = "running.lock"
 
 @contextmanager
 def sole_run(out: Path) -> Iterator[None]:
-    """Keep other runs out of a run's folder, which is made if it is missing.
+    """Keep other runs out of a run's folder, which is made if it is missing, and removed again if nothing came into it.
 
     The lock is the process's own: it ends with it, however that ends. On a file system without locks nobody is kept out.
 
     Raises:
         FileError: Another run writes into the folder, or it cannot be written.
     """
-    path = out / LOCK_FILE
+    path, is_new = out / LOCK_FILE, not out.exists()
     try:
         out.mkdir(parents=True, exist_ok=True)
         held = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -39,11 +39,15 @@ def sole_run(out: Path) -> Iterator[None]:
         if not _is_file(held, path):  # of a run that has just ended, and another one may have begun
             raise _in_use(out, held)
         with suppress(OSError):  # of a full disk: the words are for people
+            os.ftruncate(held, 0)  # a run that was killed has left its own
             os.pwrite(held, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         try:
             yield
         finally:
             path.unlink(missing_ok=True)
+            if is_new:
+                with suppress(OSError):  # it holds a run
+                    out.rmdir()
     finally:
         os.close(held)
 

@@ -2,11 +2,24 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
 from rlplan.errors import DivergedError
 from rlplan.executor.data.batches import Array, Columns
+
+# Rewards are kept in 32 bits.
+LARGEST = float(np.finfo(np.float32).max)
+
+
+def reward_of(answer: Any) -> float | None:
+    """Return what a reward function or an environment gave as a number; None where that is none, or is not finite in 32 bits."""
+    try:
+        number = float(answer)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if abs(number) <= LARGEST else None  # NaN is not either
 
 
 def check_finite(what: str, values: Array) -> None:

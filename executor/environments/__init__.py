@@ -5,15 +5,15 @@ episode; or a function `name(prompt, responses, row)` that sees all responses so
 (observation, reward, ends), where the observation is a text, or with what Gymnasium's `step` returns.
 """
 
-import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import isclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rlplan.errors import FileError, UserError, nearest_name
+from rlplan.executor.data.finite import reward_of
 from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
@@ -132,7 +132,12 @@ def step(environment: Playable, source: str, response: str) -> Step:
         raise
     except Exception as error:
         raise UserError(f"environment {source}: step fails: {in_words(error)}") from error
-    return answer if isinstance(answer, Step) else _as_step(answer, source)
+    found = answer if isinstance(answer, Step) else _as_step(answer, source)
+    reward = reward_of(found.reward)
+    if reward is None:
+        problem = f"found {found.reward!r:.80} as a reward"
+        raise UserError(f"environment {source}: {problem}; allowed: a finite number")
+    return replace(found, reward=reward)
 
 
 def _as_step(answer: Any, source: str) -> Step:
@@ -140,16 +145,8 @@ def _as_step(answer: Any, source: str) -> Step:
     if len(parts) not in {OWN_ANSWER, GYMNASIUM_ANSWER}:
         allowed = "(observation, reward, ends)"
         raise UserError(f"environment {source}: step returned {answer!r:.80}; allowed: {allowed}")
-    try:
-        reward = float(parts[1])
-    except (TypeError, ValueError):
-        reward = math.nan
-    if not math.isfinite(reward):
-        raise UserError(
-            f"environment {source}: found {parts[1]!r:.80} as a reward; allowed: a finite number"
-        )
     ends = bool(parts[2]) or (len(parts) == GYMNASIUM_ANSWER and bool(parts[3]))
-    return Step(_text(parts[0], source), reward, ends)
+    return Step(_text(parts[0], source), parts[1], ends)
 
 
 def _text(observation: Any, source: str) -> str:
@@ -223,4 +220,4 @@ class _OfGymnasium:
                 return Step(ends=True)
             action = int(number[0])
         observation, reward, terminated, truncated, _ = self._played.step(action)
-        return Step(f"\n{observation}\n", float(reward), bool(terminated or truncated))
+        return Step(f"\n{observation}\n", reward, bool(terminated or truncated))

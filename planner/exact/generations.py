@@ -50,6 +50,7 @@ from rlplan.simulator.memory.transition_memory import (
     extra_weight_bytes,
     generation_working_bytes,
     has_own_context,
+    is_whole_before_weights,
     synced_bytes,
     train_shard_bytes,
     transition_terms,
@@ -398,6 +399,7 @@ class GenerationTable:
 
         Args:
             passing_bytes: As `left_bytes` has it.
+            apart: Whether the weights are trained on another pool.
         """
         usable = self.options.space.capacity_bytes(replicas.site)
         others = resident_bytes + self.beside_bytes(replicas)
@@ -408,15 +410,10 @@ class GenerationTable:
         own += move.extra_bytes + self._context_bytes(replicas) - move.spared_bytes
         filled = self._least_filled(replicas, resident_bytes, left)
         full, moving = others + own + filled, others + move.peak_bytes
-        if not apart and self._keeps_cache:
+        if not apart and is_whole_before_weights(self.engine, self.job):
             moving = moving + filled + self.engine.share.awake_bytes
         fits = (cache >= replicas.least_bytes) & (full <= usable) & (moving <= usable)
         return np.asarray(fits), cache
-
-    @property
-    def _keeps_cache(self) -> bool:
-        """Tell whether the engine has its cache while weights come that were trained on its GPUs."""
-        return self.engine.share.wakes_whole or not self.job.engines.sleeps
 
     def kept_bytes(
         self,

@@ -239,6 +239,15 @@ def unpinned_copy(
     return _at_rate(num_bytes, host.unpinned_to_host_bytes_per_second)
 
 
+def copy_at(num_bytes: float, bytes_per_second: float) -> Estimate:
+    """Return the seconds of a rank's copy to or from its host at the rate that was seen under a framework.
+
+    Another host is known no better than one that copies to memory which is not pinned.
+    """
+    seconds = num_bytes / bytes_per_second
+    return Estimate(seconds, seconds * load_host_costs().spread.value, Source.FITTED)
+
+
 def _at_rate(amount: float, rate: Constant) -> Estimate:
     seconds = amount / rate.value
     return Estimate(seconds, seconds * load_host_costs().spread.value, Source.DATASHEET)

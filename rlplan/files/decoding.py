@@ -283,16 +283,17 @@ def _loader(*, repeats: bool) -> "type[yaml.SafeLoader | yaml.CSafeLoader]":
     """Return the class that reads YAML: with libyaml's parser where there is one, in a quarter of the time."""
     import yaml
 
-    class Strict(yaml.constructor.SafeConstructor):
-        """Construct values as `safe_load` does, but refuse a key that comes twice unless it may."""
+    # The composer is Python's: that of libyaml ends the process where collections nest too deeply.
+    class Strict(yaml.composer.Composer):
+        """Refuse a key that comes twice unless it may, before what a mapping merges (`<<`) is put beside its own."""
 
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+            node = super().compose_mapping_node(anchor)
             again = None if repeats else repeated_key(node)
             if again is not None:
                 problem = f"the key {again.value!r} comes twice"
-                raise yaml.constructor.ConstructorError(None, None, problem, again.start_mark)
-            mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-            return mapping
+                raise yaml.composer.ComposerError(None, None, problem, again.start_mark)
+            return node
 
     if not yaml.__with_libyaml__:
 
@@ -301,8 +302,7 @@ def _loader(*, repeats: bool) -> "type[yaml.SafeLoader | yaml.CSafeLoader]":
 
         return Loader
 
-    # The composer is Python's: that of libyaml ends the process where collections nest too deeply.
-    class QuickLoader(Strict, yaml.composer.Composer, yaml.CSafeLoader):
+    class QuickLoader(Strict, yaml.CSafeLoader):
         """Read YAML with libyaml's parser."""
 
         def __init__(self, stream: str) -> None:

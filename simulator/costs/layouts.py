@@ -252,9 +252,12 @@ def layout_seconds(table: PlacedTasks) -> Floats:
     if table.any.trains:
         table = PlacedTasks(table.columns, table.any.batched, is_row=len(table) == 1)
     if table.any.device.profile is not None:
-        # Measured passes are few, and each layout is looked up by itself.
+        # Measured passes are few, and each layout is looked up by itself; how well it is known is not asked.
         rows = (table.row(row) for row in range(len(table)))
-        costs = (task_at_site(passes_cost(placed), placed) for placed in rows)
+        costs = (
+            task_at_site(measured_cost(placed) or _operators_cost(placed), placed)
+            for placed in rows
+        )
         return np.array([cost.total.seconds for cost in costs]) * batches
     parts = (train_parts if table.any.trains else infer_parts)(table)
     seconds = [part.seconds * times_of(table.any, name) for name, part in parts.items()]

@@ -17,7 +17,7 @@ from rlplan.framework import FrameworkSheet, HostTime
 from rlplan.job import TrainerOptions
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
-from rlplan.profiles.analytic.efficiencies import host_sum, load_spreads, unpinned_copy
+from rlplan.profiles.analytic.efficiencies import copy_at, host_sum, load_spreads, unpinned_copy
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -164,7 +164,7 @@ def with_spread(cost: TaskCost, spread: float, keep: Collection[str] = ()) -> Ta
     Parts that a profile measured keep their own.
 
     Args:
-        keep: Parts that have it already, with what else is known of them.
+        keep: Parts that have a spread of their own, as what hosts copy and step.
     """
     if not spread:
         return cost
@@ -370,7 +370,7 @@ def states_from_host(placed: PlacedTask) -> Estimate:
     gradients = _gradients_bytes(placed)
     rate = placed.framework.from_host_bytes_per_second
     if rate is not None:
-        return Estimate((states + weights + gradients) / rate, 0.0, Source.FITTED)
+        return copy_at(states + weights + gradients, rate)
     if placed.options.unpinned_weights and weights:
         back = placed.device.copy(states + gradients, "host_to_device")
         return back + _weights_copy(placed, weights, "host_to_device")
@@ -388,7 +388,7 @@ def states_to_host(placed: PlacedTask) -> Estimate:
         return placed.device.copy(states + weights, "device_to_host")
     if "weights" in placed.framework.unpinned:
         states, weights = states + weights, 0
-    written = Estimate((states + _gradients_bytes(placed)) / rate, 0.0, Source.FITTED)
+    written = copy_at(states + _gradients_bytes(placed), rate)
     return written + placed.device.copy(weights, "device_to_host")
 
 
@@ -397,7 +397,7 @@ def moments_from_host(placed: PlacedTask) -> Estimate:
     num_bytes, rate = _moments_bytes(placed), placed.framework.from_host_bytes_per_second
     if rate is None:
         return placed.device.copy(num_bytes, "host_to_device")
-    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+    return copy_at(num_bytes, rate)
 
 
 def moments_to_host(placed: PlacedTask) -> Estimate:
@@ -405,7 +405,7 @@ def moments_to_host(placed: PlacedTask) -> Estimate:
     num_bytes, rate = _moments_bytes(placed), placed.framework.to_host_bytes_per_second
     if rate is None:
         return placed.device.copy(num_bytes, "device_to_host")
-    return Estimate(num_bytes / rate, 0.0, Source.FITTED)
+    return copy_at(num_bytes, rate)
 
 
 def _moments_bytes(placed: PlacedTask) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rlplan.job import Job
 from rlplan.layout import WHOLE_MODEL, ModelCut
 from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -274,9 +275,12 @@ def has_own_context(transition: PlacedTransition) -> bool:
 def keeps_cache(transition: PlacedTransition) -> bool:
     """Tell whether an engine has its KV cache on the GPUs while weights come that were trained there: awake, or woken whole."""
     generate = transition.generate
-    return transition.same_pool and (
-        generate.engine.share.wakes_whole or not generate.job.engines.sleeps
-    )
+    return transition.same_pool and is_whole_before_weights(generate.engine, generate.job)
+
+
+def is_whole_before_weights(engine: EngineSheet, job: Job) -> bool:
+    """Tell whether an engine beside a trainer has its KV cache before new weights come: awake all the time, or woken whole."""
+    return engine.share.wakes_whole or not job.engines.sleeps
 
 
 def synced_bytes(transition: PlacedTransition) -> int:

@@ -108,6 +108,7 @@ def test_a_class_may_answer_as_gymnasium_does(tmp_path):
         ("'text'", "step returned 'text'; allowed: (observation, reward, ends)"),
         ("('o', float('nan'), False)", "found nan as a reward"),
         ("('o', 'much', False)", "found 'much' as a reward"),
+        ("('o', 1e39, False)", "found 1e+39 as a reward"),
         ("(7, 1.0, False)", "an observation is of type int; allowed: a text"),
         ("1 / 0", "step fails: ZeroDivisionError"),
     ],
@@ -122,6 +123,18 @@ def test_a_wrong_answer_is_one_message(tmp_path, answer, said):
     with pytest.raises(UserError) as refusal:
         step(game, source, "x")
     assert f"environment mine.py:Mine: {said}" in str(refusal.value)
+
+
+def test_a_reward_that_is_no_number_is_refused_however_it_is_answered():
+    class Spoilt:
+        """Stands for an environment of Gymnasium too, whose answers come as steps."""
+
+        def step(self, response):
+            del response
+            return Step(reward=float("nan"))
+
+    with pytest.raises(UserError, match="environment spoilt: found nan as a reward"):
+        step(Spoilt(), "spoilt", "x")
 
 
 def test_what_cannot_be_played_is_refused(tmp_path):

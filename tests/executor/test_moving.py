@@ -323,6 +323,33 @@ def test_a_run_goes_back_where_the_plan_that_it_moves_to_does_no_iteration(
     assert "is not tried again" in told
 
 
+def failing(out, trial):
+    """Return a run of a cluster that has lost a node and searches plans for those that are left."""
+    before = together(1)
+    return SimpleNamespace(
+        _moving=SimpleNamespace(trial=trial, failed=lambda *_, **__: ()),
+        _joined=SimpleNamespace(replans=True, take=lambda _: None),
+        _has_lost_nodes=True,
+        _go_back=lambda: 0,
+        _tell=lambda _: None,
+        _out=out,
+        plan=before,
+        done=2,
+        finished=[],
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "goes_back"),
+    [(DEAD, False), (NodesMissingError("1 node"), False), (RlplanError("OutOfMemoryError"), True)],
+)
+def test_of_lost_workers_alone_a_run_says_that_their_nodes_were_lost(tmp_path, error, goes_back):
+    """For others no plan is searched: the run would end, where it can go back."""
+    run = failing(tmp_path, Trial(plan=together(1), tasks=()))
+    assert Run._gone_back(run, error) == goes_back
+    assert not Run._gone_back(failing(tmp_path, None), error)
+
+
 @pytest.mark.full
 @pytest.mark.ray
 def test_a_run_that_is_resumed_in_a_move_goes_back_too(undisturbed, tmp_path, monkeypatch):

@@ -108,7 +108,7 @@ def test_a_file_that_does_not_import_says_why(tmp_path):
         load_rule("rules.py:f", tmp_path)
 
 
-@pytest.mark.parametrize("value", ["None", "'much'", "float('nan')"])
+@pytest.mark.parametrize("value", ["None", "'much'", "float('nan')", "1e39", "10**400"])
 def test_a_reward_that_is_no_finite_number_is_refused(tmp_path, value):
     write(tmp_path, f"def f(prompt, response, row):\n    return {value}\n")
     with pytest.raises(UserError, match=r"rule rules\.py:f: found .*allowed: a finite number"):

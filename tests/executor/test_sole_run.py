@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from socket import gethostname
 
 import pytest
 
@@ -32,14 +33,19 @@ def test_a_second_run_is_refused_and_one_after_it_is_not(tmp_path):
             ):
                 pass
             assert (out / LOCK_FILE).exists()
-        assert not list(out.iterdir())
+        assert not out.exists()
 
 
 def test_a_run_that_was_killed_keeps_nobody_out(tmp_path):
     command = [sys.executable, "-c", HOLDER, str(tmp_path)]
     assert subprocess.run(command, cwd=ROOT, check=False).returncode < 0
-    assert (tmp_path / LOCK_FILE).exists()
-    with sole_run(tmp_path):
+    left = (tmp_path / LOCK_FILE).read_text()
+    (tmp_path / LOCK_FILE).write_text(left.strip() + "-of-a-longer-name\n")
+    with (
+        sole_run(tmp_path),
+        pytest.raises(FileError, match=rf"now \(process {os.getpid()} on {gethostname()}\)"),
+        sole_run(tmp_path),
+    ):
         pass
 
 
@@ -63,3 +69,18 @@ def test_a_run_leaves_what_another_one_writes_as_it_is(tmp_path):
             execute(plan, tmp_path, iterations=1, seed=1)
         assert (tmp_path / "metrics.jsonl").read_text() == '{"iteration": 0}\n'
         assert not (tmp_path / "plan.yaml").exists()
+
+
+def test_what_a_run_begins_with_is_chosen_while_no_other_one_may_write(tmp_path, monkeypatch):
+    """A run that ends meanwhile has a later checkpoint; where nothing is to be gone on from no folder is left."""
+    out, kept_out = tmp_path / "out", []
+
+    def resumed(*_):
+        kept_out.append((out / LOCK_FILE).exists())
+        raise FileError("somewhere", "holds no checkpoint")
+
+    monkeypatch.setattr("rlplan.executor.execute._resumed", resumed)
+    with pytest.raises(FileError, match="no checkpoint"):
+        execute(make_plan(make_job(), {"p0": (1, ALL_ROLES)}), out, iterations=1, seed=1)
+    assert kept_out == [True]
+    assert not out.exists()

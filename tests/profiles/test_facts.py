@@ -341,6 +341,19 @@ def test_a_remembered_look_up_works_nothing_out_again():
 # -------------------------------------------------------------------------------- facts of a job
 
 
+def test_a_slower_host_changes_what_it_dispatches_alone_and_is_forgotten_with_its_facts():
+    facts = load_facts(job(A100))
+    slower = facts.with_slower_hosts(1.5)
+    assert facts.with_slower_hosts(1.5) is slower
+    own, other = facts.device(A100), slower.device(A100)
+    assert other.sheet.host_times == 1.5 * own.sheet.host_times
+    assert other.gemm(64, 4096, 4096, "bf16") == own.gemm(64, 4096, 4096, "bf16")
+    remembered = set(vars(other))
+    facts.forget()
+    assert set(vars(other)) < remembered
+    assert facts.with_slower_hosts(1.5) is not slower
+
+
 def test_facts_of_a_job_use_the_profile_for_its_device_only(tmp_path):
     measured_cpu().write(tmp_path)
     facts = load_facts(job("cpu", A100), tmp_path)

@@ -5,6 +5,7 @@ import yaml
 from hypothesis import given
 
 from rlplan.errors import FileError
+from rlplan.files import decoding
 from rlplan.files.decoding import (
     adapter,
     decode,
@@ -103,6 +104,34 @@ def test_broken_yaml_is_reported_with_its_line(tmp_path):
     path.write_text("algorithm: ppo\nmodels: {actor: [\n")
     with pytest.raises(FileError, match=r"is not YAML at line 3"):
         load_yaml(path)
+
+
+MERGED = """
+base: &base {x: 1}
+outer:
+  own: &own
+    <<: *base
+    x: 2
+other:
+  <<: *own
+  y: 3
+"""
+
+
+@pytest.mark.parametrize("is_quick", [True, False])
+def test_what_a_mapping_merges_comes_not_twice_wherever_others_merge_that_mapping(
+    tmp_path, monkeypatch, is_quick
+):
+    """Mappings further out are constructed first, and put what an inner one merges beside its own keys."""
+    monkeypatch.setattr(yaml, "__with_libyaml__", is_quick)
+    monkeypatch.setattr(decoding, "_loader", decoding._loader.__wrapped__)
+    path = tmp_path / "job.yaml"
+    path.write_text(MERGED)
+    assert load_yaml(path)["other"] == {"x": 2, "y": 3}
+    path.write_text(f"{MERGED}  y: 4\n")
+    with pytest.raises(FileError, match=r"line 10, column 3: the key 'y' comes twice"):
+        load_yaml(path)
+    assert load_yaml(path, repeats=True)["other"] == {"x": 2, "y": 4}
 
 
 def test_a_missing_file_brings_the_nearest_name_in_its_folder(tmp_path):

@@ -24,7 +24,13 @@ from rlplan.simulator.costs.passes import (
     train_parts,
     update_parts,
 )
-from rlplan.simulator.costs.taskcost import WEIGHTS_BACK, states_from_host, states_to_host
+from rlplan.simulator.costs.taskcost import (
+    STATES_AWAY,
+    STATES_BACK,
+    WEIGHTS_BACK,
+    states_from_host,
+    states_to_host,
+)
 from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
@@ -384,3 +390,15 @@ def test_what_hosts_step_and_copy_is_known_as_they_are_and_not_as_passes():
     for name, least in (("optimizer", 0.45), ("gradients to host", 0.4)):
         assert cost[name].spread_seconds / cost[name].seconds > least
     assert cost["forward"].spread_seconds / cost["forward"].seconds == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("framework", ["nemo-rl-dtensor", "slime", "verl-fsdp"])
+def test_no_copy_to_hosts_or_back_is_known_exactly(framework):
+    """Rates that were seen under a framework have no spread of their own, and are of its hosts alone."""
+    job = replace(JOB, framework=framework)
+    parts = dict(passes_cost(placed(replace(SHARDED, offload=True), job)).parts)
+    away, back = parts[STATES_AWAY], parts[STATES_BACK]
+    for part in (away, back):
+        assert part.spread_seconds / part.seconds >= 0.2
+    if framework != "verl-fsdp":
+        assert away.spread_seconds / away.seconds == pytest.approx(0.5)

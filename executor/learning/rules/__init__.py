@@ -6,14 +6,12 @@ verl's or in TRL's. A built-in rule's `NEEDS` names the columns without which it
 more has a `check_installed`.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from rlplan.errors import FileError, UserError, cut, nearest_name
+from rlplan.executor.data.finite import reward_of
 from rlplan.executor.data.prompt_files import ORIGIN, NeededColumns
 from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
 from rlplan.executor.environments import check_sources
@@ -24,8 +22,6 @@ from rlplan.plug_ins import PlugIns
 RULES = PlugIns[Rule](__name__, __path__, kind="reward rule", attribute="RULE", dashes=False)
 _MODULES = PlugIns[Any](__name__, __path__, kind="reward rule", dashes=False)
 rule_names = RULES.names
-# Rewards are kept in 32 bits.
-LARGEST = float(np.finfo(np.float32).max)
 
 
 def load_rule(spec: str, folder: Path) -> Rule:
@@ -145,14 +141,10 @@ def _checked(rule: Rule, spec: str) -> Rule:
             raise UserError(
                 f"rule {spec}: fails for {_prompt(prompt, row)}: {in_words(error)}"
             ) from error
-        try:
-            number = float(reward)
-        except (TypeError, ValueError):
-            number = math.nan
-        if not abs(number) <= LARGEST:  # NaN is not either
-            raise UserError(
-                f"rule {spec}: found {reward!r} for {_prompt(prompt, row)}; allowed: a finite number"
-            )
+        number = reward_of(reward)
+        if number is None:
+            found = f"found {reward!r:.80} for {_prompt(prompt, row)}"
+            raise UserError(f"rule {spec}: {found}; allowed: a finite number")
         return number
 
     return call
