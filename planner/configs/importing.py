@@ -52,9 +52,9 @@ from rlplan.profiles.catalog import load_engine, load_model, model_names, resolv
 from rlplan.workload import Logged, longest
 
 CONFIG_NAME = "--config-name"
-# Keys that name files of all others.
 # Begins the key that stands for a file which another builds on and which is not at hand.
 OF_MISSING: Final = f"{INHERITS}: "
+# Keys that name files of all others.
 READ_BEFORE = frozenset({"config", INHERITS, *CONFIG_FLAGS, *CONFIG_FLAGS.values()})
 # verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
 OWN_CONFIGS = (

@@ -45,7 +45,7 @@ UNSETS: Final = "unset"
 LOCKS: Final = ("uv.lock", "poetry.lock", "pdm.lock")
 LOCKED: Final = r'^name = "{}"\nversion = "([^"]+)"'
 LIMITED: Final = (
-    r"""(?<![\w.-]){}(?:\[[\w,-]+\])?\s*(?P<limits>(?:(?:[<>]=?|~=)\s*\d[\d.]*\s*,?\s*)+)"""
+    r"""(?<![\w.-]){}(?:\[[\w,-]+\])?\s*(?P<limits>(?:(?:[<>]=?|[~!]=)\s*\d[\d.]*\*?\s*,?\s*)+)"""
 )
 LIMIT: Final = re.compile(r"([<>]=?|~=)\s*(\d[\d.]*)")
 # Holds the version of a checkout whose pyproject.toml leaves it to a file, as TRL's does.
@@ -305,28 +305,41 @@ def _left_by_requirements(sheet: ConfigSheet, files: Sequence[Path]) -> tuple[Se
                     found = None if line.lstrip().startswith("#") else pattern.search(line)
                     if found is None:
                         continue
-                    left = [each for each in sheet.versions if _is_left(each, found["limits"])]
+                    left = _left_by(sheet.versions, found["limits"])
                     if left:
                         words = found[0].strip(" ,")
                         return left, f'the newest that "{words}" leaves ({file}:{number})'
     return sheet.versions, ""
 
 
-def _is_left(version: str, limits: str) -> bool:
-    """Tell whether a series of versions has one within limits; what is compared is as long as the series' own number."""
-    series = _parts(version)
-    for sign, word in LIMIT.findall(limits):
-        limit = _parts(word)
-        least, most = limit[: len(series)], limit
-        while most and most[-1] == 0:
-            most = most[:-1]
-        if sign in {">", ">=", "~="} and series < least:
-            return False
-        if sign == "~=" and series[: len(limit) - 1] > limit[:-1]:
-            return False
-        if (sign == "<" and series >= most) or (sign == "<=" and series > most):
-            return False
-    return True
+def _left_by(versions: Sequence[str], limits: str) -> Sequence[str]:
+    """Return the known versions that have a release within limits: each is of all releases from its own to the next one's."""
+    firsts = [_without_zeros(_parts(each)) for each in versions]
+    return [
+        version
+        for version, first, after in zip(versions, firsts, (*firsts[1:], None), strict=True)
+        if all(_is_within(first, after, sign, _parts(word)) for sign, word in LIMIT.findall(limits))
+    ]
+
+
+def _is_within(
+    first: tuple[int, ...], after: tuple[int, ...] | None, sign: str, limit: tuple[int, ...]
+) -> bool:
+    """Tell whether a limit leaves a release from a first one on and before another one, None for no end."""
+    bound = _without_zeros(limit)
+    if sign == "<":
+        return first < bound
+    if sign == "<=":
+        return first <= bound
+    alike = limit[:-1]  # `~=0.19.1` leaves what begins with 0.19
+    return (after is None or after > bound) and (sign != "~=" or first[: len(alike)] <= alike)
+
+
+def _without_zeros(number: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a release's number without zeros at its end, by which 1.0 and 1.0.0 are alike."""
+    while number and not number[-1]:
+        number = number[:-1]
+    return number
 
 
 def _started(settings: Settings) -> tuple[str, ...]:

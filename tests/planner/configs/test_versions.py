@@ -15,7 +15,7 @@ from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.reading.versions import runs_as
+from rlplan.planner.configs.reading.versions import _left_by_requirements, runs_as
 from rlplan.planner.configs.writing.texts import texts_with
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_engine, load_framework
@@ -180,6 +180,7 @@ def test_files_beside_a_script_say_the_version(script, name, text, wanted):
         ({"pyproject.toml": 'dependencies = ["trl[vllm]<0.17.0"]'}, "0.16"),
         ({"requirements.txt": "trl>=0.19.0,<0.20\n"}, "0.19"),
         ({"requirements.txt": "trl~=0.22.1\n"}, "0.22"),
+        ({"requirements.txt": "trl>=0.19.0,!=0.20.0,<0.21\n"}, "0.20"),
         ({"requirements.txt": "trl>=0.19.0\n"}, "0.27"),  # as the newest with max_prompt_length
         ({"requirements.txt": "# trl<0.17\nmytrl<0.17\n"}, "0.27"),
         ({"requirements.txt": "trl>=0.14\n", "uv.lock": '[[package]]\nname = "trl"\nversion = "0.15.2"\n'}, "0.15"),
@@ -196,6 +197,24 @@ def test_what_requirements_leave_or_lock_and_a_checkouts_own_file_say_the_versio
     (tmp_path / "run.sh").write_text(f"{command}\n", encoding="utf-8")
     found = imported("trl", [str(tmp_path / "run.sh")], replace(OPTIONS, mean_response=100))
     assert found.settings.sheet.version == wanted
+
+
+@pytest.mark.parametrize(
+    ("framework", "limits", "newest"),
+    [
+        ("trl", "<=1.0", "1.0"),
+        ("trl", "<1.0", "0.29"),
+        ("openrlhf", ">=0.8.4,<0.8.7", "0.8.3"),  # its releases up to 0.8.7 are read as 0.8.3
+        ("openrlhf", "~=0.9.3", "0.9.10"),
+    ],
+)
+def test_limits_of_requirements_leave_the_releases_that_a_known_version_stands_for(
+    tmp_path, framework, limits, newest
+):
+    (tmp_path / "requirements.txt").write_text(f"{framework}{limits}\n", encoding="utf-8")
+    (tmp_path / "run.sh").touch()
+    sheet = load_config_sheet(framework)
+    assert _left_by_requirements(sheet, (tmp_path / "run.sh",))[0][-1] == newest
 
 
 def test_files_beside_a_program_that_a_command_line_starts_say_the_version(tmp_path):
