@@ -74,12 +74,14 @@ def is_newest(sheet: ConfigSheet, word: str) -> bool:
 
 
 def _wanted(sheet: ConfigSheet, word: str) -> str:
-    """Return the known version that a word names: itself, or the newest that begins so.
+    """Return the known version that a word names: itself, the newest that begins so, or the one that a release in between is read as.
 
     Raises:
         FileError: None is known.
     """
     found = _known(sheet, word)
+    if found is None and _is_between(sheet, word):
+        found = _nearest(sheet, word)
     if found is None:
         allowed = ", ".join(sheet.versions)
         problem = f"is no version of {sheet.title} whose keys are known"
@@ -119,6 +121,16 @@ def _nearest(sheet: ConfigSheet, word: str) -> str | None:
     return (before or sheet.versions)[-1 if before else 0] if comparable else None
 
 
+def _is_between(sheet: ConfigSheet, word: str) -> bool:
+    """Tell whether a word is the number of a release from the oldest known version on up to the newest."""
+    number = NUMBER.match(word.lower())
+    ends = sheet.versions[0], sheet.versions[-1]
+    if number is None or not all(map(NUMBER.match, ends)):
+        return False
+    first, last = map(_parts, ends)
+    return first <= _parts(number[1]) and _parts(number[1])[: len(last)] <= last
+
+
 def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     """Let settings mean what they did in their configuration's version, and say which that is, and why.
 
@@ -132,7 +144,8 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     sheet = settings.sheet
     if wanted is not None:
         settings.sheet = sheet.of(_wanted(sheet, wanted))
-        settings.version_reason = f"as {OPTION} says"
+        said = "" if _known(sheet, wanted) else f" {wanted}"
+        settings.version_reason = f"as {OPTION}{said} says"
     elif settings.copied:
         version, settings.version_reason = settings.copied
         settings.sheet = sheet.of(version)
@@ -297,7 +310,7 @@ def _left_by_requirements(sheet: ConfigSheet, files: Sequence[Path]) -> tuple[Se
     """Return the known versions that requirements beside a script leave, and in words which do; all where they leave none."""
     if not sheet.package:
         return sheet.versions, ""
-    pattern = re.compile(LIMITED.format(re.escape(sheet.package)))
+    pattern = re.compile(LIMITED.format(re.escape(sheet.package)), re.IGNORECASE)
     for folder in (each for file in files if file.is_file() for each in _folders(file)):
         for name in REQUIREMENTS:
             for file in sorted(folder.glob(name)):

@@ -195,6 +195,8 @@ def test_micro_batches_that_nobody_gives_are_those_of_the_version(version, more,
         ({"OpenRLHF/version.txt": "0.6.2\n", "OpenRLHF/openrlhf/__init__.py": ""}, "0.6.1"),
         ({"version.txt": "0.8.5\n"}, "0.10"),  # another project's
         ({"requirements.txt": "openrlhf[vllm]==0.9.4\n"}, "0.9.3"),
+        ({"requirements.txt": "git+https://github.com/OpenRLHF/OpenRLHF.git@v0.9.4\n"}, "0.9.3"),
+        ({"requirements.txt": "OpenRLHF<0.9.3\n"}, "0.9.2"),
     ],
 )
 def test_a_checkout_and_pins_say_the_release(tmp_path, files, version):

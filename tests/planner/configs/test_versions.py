@@ -1,6 +1,7 @@
 """Versions of frameworks: of which a configuration is, and what of its keys that version makes."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,11 @@ from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.reading.versions import _left_by_requirements, runs_as
+from rlplan.planner.configs.reading.versions import (
+    _left_by_requirements,
+    runs_as,
+    set_version,
+)
 from rlplan.planner.configs.writing.texts import texts_with
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_engine, load_framework
@@ -180,6 +185,7 @@ def test_files_beside_a_script_say_the_version(script, name, text, wanted):
         ({"pyproject.toml": 'dependencies = ["trl[vllm]<0.17.0"]'}, "0.16"),
         ({"requirements.txt": "trl>=0.19.0,<0.20\n"}, "0.19"),
         ({"requirements.txt": "trl~=0.22.1\n"}, "0.22"),
+        ({"requirements.txt": "trl @ git+https://github.com/huggingface/trl.git@v0.18.1\n"}, "0.18"),
         ({"requirements.txt": "trl>=0.19.0,!=0.20.0,<0.21\n"}, "0.20"),
         ({"requirements.txt": "trl>=0.19.0\n"}, "0.27"),  # as the newest with max_prompt_length
         ({"requirements.txt": "# trl<0.17\nmytrl<0.17\n"}, "0.27"),
@@ -269,6 +275,17 @@ def test_an_option_says_the_version(word, wanted):
     found = verl("actor_rollout_ref.rollout.mode=sync", options=version(word))
     assert found.settings.sheet.version == wanted
     assert found.document()["version"] == wanted
+
+
+@pytest.mark.parametrize(
+    ("framework", "word", "wanted"),
+    [("openrlhf", "0.8.5", "0.8.3"), ("trl", "0.18.1", "0.18"), ("roll", "0.2.0", "0.1.3")],
+)
+def test_an_option_may_say_a_release_that_is_read_as_the_one_before_it(framework, word, wanted):
+    settings = Settings(load_config_sheet(framework), {}, "run.sh")
+    set_version(settings, word, Path("run.sh"))
+    assert settings.sheet.version == wanted
+    assert settings.version_reason == f"as --framework-version {word} says"
 
 
 @pytest.mark.parametrize(
