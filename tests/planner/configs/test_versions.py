@@ -1,7 +1,6 @@
 """Versions of frameworks: of which a configuration is, and what of its keys that version makes."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -16,11 +15,7 @@ from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.reading.versions import (
-    _left_by_requirements,
-    runs_as,
-    set_version,
-)
+from rlplan.planner.configs.reading.versions import runs_as
 from rlplan.planner.configs.writing.texts import texts_with
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.sheets import load_engine, load_framework
@@ -205,24 +200,6 @@ def test_what_requirements_leave_or_lock_and_a_checkouts_own_file_say_the_versio
     assert found.settings.sheet.version == wanted
 
 
-@pytest.mark.parametrize(
-    ("framework", "limits", "newest"),
-    [
-        ("trl", "<=1.0", "1.0"),
-        ("trl", "<1.0", "0.29"),
-        ("openrlhf", ">=0.8.4,<0.8.7", "0.8.3"),  # its releases up to 0.8.7 are read as 0.8.3
-        ("openrlhf", "~=0.9.3", "0.9.10"),
-    ],
-)
-def test_limits_of_requirements_leave_the_releases_that_a_known_version_stands_for(
-    tmp_path, framework, limits, newest
-):
-    (tmp_path / "requirements.txt").write_text(f"{framework}{limits}\n", encoding="utf-8")
-    (tmp_path / "run.sh").touch()
-    sheet = load_config_sheet(framework)
-    assert _left_by_requirements(sheet, (tmp_path / "run.sh",))[0][-1] == newest
-
-
 def test_files_beside_a_program_that_a_command_line_starts_say_the_version(tmp_path):
     program = tmp_path / "train.py"
     program.write_text(
@@ -275,17 +252,6 @@ def test_an_option_says_the_version(word, wanted):
     found = verl("actor_rollout_ref.rollout.mode=sync", options=version(word))
     assert found.settings.sheet.version == wanted
     assert found.document()["version"] == wanted
-
-
-@pytest.mark.parametrize(
-    ("framework", "word", "wanted"),
-    [("openrlhf", "0.8.5", "0.8.3"), ("trl", "0.18.1", "0.18"), ("roll", "0.2.0", "0.1.3")],
-)
-def test_an_option_may_say_a_release_that_is_read_as_the_one_before_it(framework, word, wanted):
-    settings = Settings(load_config_sheet(framework), {}, "run.sh")
-    set_version(settings, word, Path("run.sh"))
-    assert settings.sheet.version == wanted
-    assert settings.version_reason == f"as --framework-version {word} says"
 
 
 @pytest.mark.parametrize(
