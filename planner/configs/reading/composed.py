@@ -567,7 +567,7 @@ def marked(text: str, file: str, *, repeats: bool = False) -> tuple[dict[str, An
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is not None:
-            _check_ends(node, "", file, ())
+            _check_ends(node, "", file, (), set())
             again = None if repeats else repeated_key(node)
             if again is not None:
                 raise _comes_twice(file, *again)
@@ -589,9 +589,10 @@ def _check_ends(
     path: str,
     file: str,
     above: tuple[Any, ...],
+    ended: set[int],
 ) -> None:
-    """Refuse a mapping or list that holds itself."""
-    if not isinstance(node, yaml.CollectionNode):
+    """Refuse a mapping or list that holds itself; each is looked at once, whatever aliases it has."""
+    if not isinstance(node, yaml.CollectionNode) or id(node) in ended:
         return
     if any(node is each for each in above):
         raise FileError(file, "refers to itself", field=path)
@@ -601,7 +602,8 @@ def _check_ends(
             inside = f"{path}.{key.value}" if path else f"{key.value}"
         else:
             inside, value = f"{path}[{place}]", each
-        _check_ends(value, inside, file, (*above, node))
+        _check_ends(value, inside, file, (*above, node), ended)
+    ended.add(id(node))
 
 
 def _comes_twice(file: str, path: str, key: Any) -> FileError:  # noqa: ANN401 -- PyYAML has no types
