@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain, product
 from pathlib import Path
 from typing import Final
 
@@ -260,13 +261,12 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
             _is_gone(then, each.older or key, each.value) for key, each in settings.flat.items()
         ):
             continue
-        checkouts = [each for near in _checkouts(sheet, script).values() for each in near]
         marks = sheet.version_marks.get(version, FrozenDict())
-        for folder in checkouts if marks else ():
-            for name, text in marks.items():
-                file = folder / name
-                if file.is_file() and text in script_text(file):
-                    return version, f"with {text} as from {version} on ({file})"
+        near = _checkouts(sheet, script) if marks else {}
+        for folder, (name, text) in product(chain(*near.values()), marks.items()):
+            file = folder / name
+            if file.is_file() and text in script_text(file):
+                return version, f"with {text} as from {version} on ({file})"
     return None
 
 
