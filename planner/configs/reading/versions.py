@@ -265,7 +265,7 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
         near = _checkouts(sheet, script) if marks else {}
         for folder, (name, text) in product(chain(*near.values()), marks.items()):
             file = folder / name
-            if file.is_file() and text in script_text(file):
+            if file.is_file() and text in _text_beside(file):
                 return version, f"with {text} as from {version} on ({file})"
     return None
 
@@ -314,7 +314,7 @@ def _left_by_requirements(sheet: ConfigSheet, files: Sequence[Path]) -> tuple[Se
     for folder in (each for file in files if file.is_file() for each in _folders(file)):
         for name in REQUIREMENTS:
             for file in sorted(folder.glob(name)):
-                for number, line in enumerate(script_text(file).splitlines(), 1):
+                for number, line in enumerate(_text_beside(file).splitlines(), 1):
                     found = None if line.lstrip().startswith("#") else pattern.search(line)
                     if found is None:
                         continue
@@ -498,7 +498,7 @@ def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
     for name in sheet.version_files:
         file = folder / name
         if file.is_file() and ("/" in name or (folder / sheet.package).is_dir()):
-            version = _said_in(script_text(file))
+            version = _said_in(_text_beside(file))
             yield _Hint(of="version", version=version, words=version, where=str(file))
     yield from _own_version(sheet, folder)
 
@@ -525,6 +525,14 @@ def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
             continue
 
 
+def _text_beside(file: Path) -> str:
+    """Return the text of a file that may say a version; none where it cannot be read, which refuses no script."""
+    try:
+        return text_of(file)
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def _said_in(text: str) -> str:
     """Return what a file says of its version: `__version__ = "0.5.0"`, MAJOR, MINOR and PATCH one by one, or all of it."""
     parts = dict(PARTS.findall(text))
@@ -540,11 +548,11 @@ def _own_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
         file = folder / name
         if not sheet.package or not file.is_file():
             continue
-        said = read(script_text(file))
+        said = read(_text_beside(file))
         version = said.get("version")
         beside = folder / VERSION_FILE
         if "version" in _words(said.get("dynamic")) and beside.is_file():
-            version, file = script_text(beside).strip(), beside
+            version, file = _text_beside(beside).strip(), beside
         if said.get("name") == sheet.package and isinstance(version, str):
             yield _Hint(of="version", version=version, words=version, where=str(file))
 
@@ -560,7 +568,7 @@ def _locked_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
         if not file.is_file():
             continue
         pattern = re.compile(LOCKED.format(re.escape(sheet.package)), re.MULTILINE)
-        text = script_text(file)
+        text = _text_beside(file)
         found = pattern.search(text)
         if found is not None:
             line = text.count("\n", 0, found.start(1)) + 1
@@ -606,11 +614,7 @@ def _matches(
     Args:
         comments: Whether lines that are comments count: a script's often say what it was run with.
     """
-    try:
-        lines = text_of(path).splitlines()
-    except (OSError, UnicodeDecodeError):
-        return
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_text_beside(path).splitlines(), start=1):
         if line.lstrip().startswith("#") and not comments:
             continue
         for pattern in patterns:

@@ -36,3 +36,18 @@ def test_an_option_may_say_a_release_that_is_read_as_the_one_before_it(framework
     set_version(settings, word, Path("run.sh"))
     assert settings.sheet.version == wanted
     assert settings.version_reason == f"as --framework-version {word} says"
+
+
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "uv.lock", "pyproject.toml", "setup.py", "VERSION"]
+)
+def test_a_file_beside_a_script_that_cannot_be_read_refuses_nothing(tmp_path, name):
+    script = tmp_path / "run.sh"
+    script.write_text("trl grpo --model_name_or_path Qwen/Qwen3-8B\n", encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "trl"\ndynamic = ["version"]\n', encoding="utf-8"
+    )
+    (tmp_path / name).write_bytes(b"# caf\xe9\ntrl<0.19\n")
+    settings = Settings(load_config_sheet("trl"), {}, str(script))
+    set_version(settings, None, script)
+    assert "nothing says which" in settings.version_reason
