@@ -39,6 +39,8 @@ ORDER = (
     "doctor",
 )
 
+# How commands that read frameworks' scripts call their words, those of the framework included.
+OF_SCRIPTS = "words"
 # What a wrong option raises; typer keeps the class in different places from release to release.
 _UsageError: Any = typer.BadParameter.__base__
 
@@ -184,9 +186,10 @@ def call(arguments: Sequence[str]) -> int:
 def _of_a_framework(error: BaseException) -> str:
     """Return where flags of a framework go, where one is taken for an option of a command that reads configurations."""
     context = getattr(error, "ctx", None)
-    reads = any(each.nargs == -1 for each in context.command.params) if context else False
-    named = getattr(error, "option_name", None) is not None
-    return "; a framework's own flags stand behind --, as the last words" if named and reads else ""
+    reads = any(each.name == OF_SCRIPTS for each in context.command.params) if context else False
+    is_unknown = hasattr(error, "possibilities")
+    words = "; a framework's own flags stand behind --, as the last words"
+    return words if is_unknown and reads else ""
 
 
 def _found(error: BaseException, arguments: Sequence[str]) -> str:

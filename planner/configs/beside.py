@@ -107,7 +107,7 @@ def _iterations(run: _RunSettings) -> int | None:
 
 
 def _evaluation(run: _RunSettings) -> Evaluation | None:
-    """Return the validation that training waits for; None where there is none, or only one that nobody asked for before the first step."""
+    """Return the validation that training waits for; None where there is none, or only one that nobody asked for, before the first step or behind the last."""
     every = run.every("validation_every")
     if run.is_off("validation_on") or run.count("validation_gpus"):
         return None
@@ -117,12 +117,16 @@ def _evaluation(run: _RunSettings) -> Evaluation | None:
         and run.settings.is_given("validation_first")
         and not run.is_off("validation_first_alone")
     )
-    if every is None and not alone:
+    last = run.is_on("validation_last") and (
+        every is not None or run.is_on("validation_last_alone")
+    )
+    asked = last and run.settings.is_given("validation_last")
+    if every is None and not (alone or asked):
         return None
     return Evaluation(
         every=every,
         before_first=first,
-        after_last=run.is_on("validation_last") and every is not None,
+        after_last=last,
         prompts=run.count("validation_prompts"),
         samples_per_prompt=run.count("validation_samples") or 1,
         prompts_at_a_time=run.count("validation_batch"),

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -35,6 +36,7 @@ from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import OF_WORK, GivenValue, scalar
 from rlplan.planner.configs.reading.launched import with_files, without_file
 from rlplan.planner.configs.reading.mirrored import lay_mirrors
+from rlplan.planner.configs.reading.scripts import OF_MODULES
 from rlplan.planner.configs.reading.settings import (
     EXAMPLE_MODEL,
     MODEL,
@@ -52,9 +54,9 @@ from rlplan.profiles.catalog import load_engine, load_model, model_names, resolv
 from rlplan.workload import Logged, longest
 
 CONFIG_NAME = "--config-name"
-# Keys that name files of all others.
 # Begins the key that stands for a file which another builds on and which is not at hand.
 OF_MISSING: Final = f"{INHERITS}: "
+# Keys that name files of all others.
 READ_BEFORE = frozenset({"config", INHERITS, *CONFIG_FLAGS, *CONFIG_FLAGS.values()})
 # verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
 OWN_CONFIGS = (
@@ -312,8 +314,12 @@ def _is_number(value: object) -> bool:
 
 
 def _started_file(words: Sequence[str]) -> Path:
-    """Return the file that a command line starts, where it is at hand; else what stands first, as a script does."""
-    programs = (Path(word) for word in words if word.endswith(".py") and len(word) <= LONGEST_PATH)
+    """Return the file that a command line starts, where it is at hand; else what stands first, as a script does.
+
+    Behind a module that is started no file is: those are of rewards, and of other things.
+    """
+    before = takewhile(lambda word: word not in OF_MODULES, words)
+    programs = (Path(word) for word in before if word.endswith(".py") and len(word) <= LONGEST_PATH)
     first = Path(words[0])
     return first if first.is_file() else next((each for each in programs if each.is_file()), first)
 

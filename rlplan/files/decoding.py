@@ -265,16 +265,31 @@ def is_own_file(path: Path) -> bool:
     return not text.startswith(b"#!") and _OF_JOBS.search(text) is not None
 
 
-def repeated_key(node: "yaml.MappingNode") -> "yaml.ScalarNode | None":
-    """Return the first key of a mapping that stands in it before; None where each comes once."""
+def repeated_key(root: "yaml.Node") -> "tuple[str, yaml.ScalarNode] | None":
+    """Return a key that stands twice in one mapping, with the path of that mapping; None where each comes once.
+
+    What is asked is composed and not constructed yet: that puts what a mapping merges (`<<`) beside its own keys.
+    """
     import yaml
 
-    seen: set[str] = set()
-    for key, _ in node.value:
-        if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-            if key.value in seen:
-                return key
-            seen.add(key.value)
+    waiting: list[tuple[str, yaml.Node]] = [("", root)]
+    looked_at: set[int] = set()
+    while waiting:
+        path, node = waiting.pop()
+        if id(node) in looked_at:  # an alias of it
+            continue
+        looked_at.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += [(f"{path}[{place}]", each) for place, each in enumerate(node.value)]
+        if not isinstance(node, yaml.MappingNode):
+            continue
+        keys: set[str] = set()
+        for key, value in node.value:
+            waiting.append((f"{path}.{key.value}" if path else f"{key.value}", value))
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in keys:
+                    return path, key
+                keys.add(key.value)
     return None
 
 
@@ -283,17 +298,16 @@ def _loader(*, repeats: bool) -> "type[yaml.SafeLoader | yaml.CSafeLoader]":
     """Return the class that reads YAML: with libyaml's parser where there is one, in a quarter of the time."""
     import yaml
 
-    # The composer is Python's: that of libyaml ends the process where collections nest too deeply.
-    class Strict(yaml.composer.Composer):
-        """Refuse a key that comes twice unless it may, before what a mapping merges (`<<`) is put beside its own."""
+    class Strict(yaml.constructor.SafeConstructor):
+        """Construct values as `safe_load` does, but refuse a key that comes twice unless it may."""
 
-        def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-            node = super().compose_mapping_node(anchor)
+        def construct_document(self, node: yaml.Node) -> Any:
             again = None if repeats else repeated_key(node)
             if again is not None:
-                problem = f"the key {again.value!r} comes twice"
-                raise yaml.composer.ComposerError(None, None, problem, again.start_mark)
-            return node
+                key = again[1]
+                problem = f"the key {key.value!r} comes twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            return super().construct_document(node)
 
     if not yaml.__with_libyaml__:
 
@@ -302,7 +316,8 @@ def _loader(*, repeats: bool) -> "type[yaml.SafeLoader | yaml.CSafeLoader]":
 
         return Loader
 
-    class QuickLoader(Strict, yaml.CSafeLoader):
+    # The composer is Python's: that of libyaml ends the process where collections nest too deeply.
+    class QuickLoader(Strict, yaml.composer.Composer, yaml.CSafeLoader):
         """Read YAML with libyaml's parser."""
 
         def __init__(self, stream: str) -> None:

@@ -554,10 +554,10 @@ def _print_target(
         own = target_of(asked.job)
         target = asked.target or own
         if asked.target and own not in {None, asked.target}:
-            generates = asked.job.engines.generate
+            generates = found.plans[0].plan.job.engines.generate
             say(
-                f"the job's engine ({generates}) and options are those of {own}: `rlplan compare --with {target}` "
-                f"forecasts it by {target}'s own of today"
+                f"searched with {generates}; the job's options are those of {own}: `rlplan compare --with {target}` forecasts it by "
+                f"{target}'s own engine and options of today"
             )
         if target is not None:
             more = "" if asked.target else ": --beyond looks further"

@@ -187,3 +187,19 @@ def test_a_file_whose_name_has_no_ending_is_a_job_or_a_plan_where_it_has_a_key_o
     file = tmp_path / "run"
     write_text(file, text)
     assert is_own_file(file) is is_own
+
+
+def test_a_merged_mapping_that_merges_another_is_read_wherever_its_anchor_stands(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "root: &root {x: 1, y: 2}\nouter:\n  inner: &base {<<: *root, x: 3}\nlast: {<<: *base, z: 4}\n"
+    )
+    assert load_yaml(path)["last"] == {"x": 3, "y": 2, "z": 4}
+
+
+def test_a_key_that_comes_twice_is_refused_inside_of_lists_too(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text("cluster:\n- {gpu: a, gpu: b}\n")
+    with pytest.raises(FileError, match="line 2, column 12: the key 'gpu' comes twice"):
+        load_yaml(path)
+    assert load_yaml(path, repeats=True) == {"cluster": [{"gpu": "b"}]}

@@ -59,6 +59,7 @@ def test_changes_of_a_recipe_are_typed_behind_it_and_flags_that_are_no_options_s
     unknown = rlplan("check", "grpo.yaml", "--micro_train_batch_size", "2", *GPU).err
     assert "a framework's own flags stand behind --" in unknown
     assert "behind --" not in rlplan("simulate", "grpo.yaml", "--mirco", "2").err
+    assert "behind --" not in rlplan("fit-environment", "rollouts.jsonl", "--mirco", "2").err
 
 
 @pytest.mark.full

@@ -69,6 +69,7 @@ def test_what_a_script_breaks_is_said_and_seconds_are_no_gain_in_cost(rlplan, sc
 
 def test_a_scripts_own_plan_is_no_candidate_for_another_framework(rlplan, script):
     found = rlplan("search", script, *BESIDE, "--for", "slime")
+    assert "searched with sglang" in found.err  # verl's vLLM is no engine of slime's
     assert "options are those of verl: `rlplan compare --with slime`" in found.err
     assert found.code == 0, found.err
     assert "the plan as it stands and" not in found.err

@@ -567,7 +567,10 @@ def marked(text: str, file: str, *, repeats: bool = False) -> tuple[dict[str, An
         loader = _Loader(text)
         node = loader.get_single_node()
         if node is not None:
-            _check_mapping(node, "", file, (), repeats=repeats)
+            _check_ends(node, "", file, (), set())
+            again = None if repeats else repeated_key(node)
+            if again is not None:
+                raise _comes_twice(file, *again)
         data = {} if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -581,25 +584,33 @@ def marked(text: str, file: str, *, repeats: bool = False) -> tuple[dict[str, An
     return {str(key): value for key, value in data.items()}, places
 
 
-def _check_mapping(
+def _check_ends(
     node: Any,  # noqa: ANN401 -- PyYAML has no types
-    prefix: str,
+    path: str,
     file: str,
     above: tuple[Any, ...],
-    *,
-    repeats: bool,
+    ended: set[int],
 ) -> None:
-    """Refuse a mapping that holds itself, or has a key twice; constructing it would put what it merges (`<<`) beside its own."""
-    if not isinstance(node, yaml.MappingNode):
+    """Refuse a mapping or list that holds itself; each is looked at once, whatever aliases it has."""
+    if not isinstance(node, yaml.CollectionNode) or id(node) in ended:
         return
     if any(node is each for each in above):
-        raise FileError(file, "refers to itself", field=prefix.removesuffix("."))
-    again = None if repeats else repeated_key(node)
-    if again is not None:
-        problem = f"comes twice, the second time in line {again.start_mark.line + 1}, and OmegaConf stops there"
-        raise FileError(file, problem, field=f"{prefix}{again.value}", allowed="each key once")
-    for key, value in node.value:
-        _check_mapping(value, f"{prefix}{key.value}.", file, (*above, node), repeats=repeats)
+        raise FileError(file, "refers to itself", field=path)
+    for place, each in enumerate(node.value):
+        if isinstance(node, yaml.MappingNode):
+            key, value = each
+            inside = f"{path}.{key.value}" if path else f"{key.value}"
+        else:
+            inside, value = f"{path}[{place}]", each
+        _check_ends(value, inside, file, (*above, node), ended)
+    ended.add(id(node))
+
+
+def _comes_twice(file: str, path: str, key: Any) -> FileError:  # noqa: ANN401 -- PyYAML has no types
+    where = f"in line {key.start_mark.line + 1}"
+    problem = f"comes twice, the second time {where}, and OmegaConf stops there"
+    field = f"{path}.{key.value}" if path else f"{key.value}"
+    return FileError(file, problem, field=field, allowed="each key once")
 
 
 def _mark(node: Any, prefix: str, file: str, places: dict[str, str]) -> None:  # noqa: ANN401 -- PyYAML has no types

@@ -29,6 +29,8 @@ _ARGUMENT: Final = re.compile(
 _PYTHON: Final = re.compile(
     r"(.*/)?(python[\d.]*|torchrun|deepspeed|accelerate|uv|poetry|pdm|hatch)|\$\{?\w*PYTHON\w*\}?"
 )
+# Behind which the name of a module stands, of Python and of launchers.
+OF_MODULES: Final = frozenset({"-m", "--module"})
 OWN_DEFAULTS: Final = "options that {} is not given are as it has them: {}"
 # What starts another script, and how such a script's file ends.
 STARTERS: Final = frozenset(
@@ -167,7 +169,7 @@ def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]
         has_python = has_python or _PYTHON.fullmatch(word.value) is not None
         before = words[place - 1].value if place else ""
         named = re.fullmatch(r"[\w.\-]+", word.value) is not None
-        is_module = named and before in {"-m", "--module"}
+        is_module = named and before in OF_MODULES
         is_script = word.value.endswith(".py") and "=" not in word.value and before != "-c"
         if is_module or (is_script and (has_python or place == 0 or before == "run")):
             yield word.value, tuple(words[place + 1 :])

@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import chain, product
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +46,7 @@ UNSETS: Final = "unset"
 LOCKS: Final = ("uv.lock", "poetry.lock", "pdm.lock")
 LOCKED: Final = r'^name = "{}"\nversion = "([^"]+)"'
 LIMITED: Final = (
-    r"""(?<![\w.-]){}(?:\[[\w,-]+\])?\s*(?P<limits>(?:(?:[<>]=?|~=)\s*\d[\d.]*\s*,?\s*)+)"""
+    r"""(?<![\w.-]){}(?:\[[\w,-]+\])?\s*(?P<limits>(?:(?:[<>]=?|[~!]=)\s*\d[\d.]*\*?\s*,?\s*)+)"""
 )
 LIMIT: Final = re.compile(r"([<>]=?|~=)\s*(\d[\d.]*)")
 # Holds the version of a checkout whose pyproject.toml leaves it to a file, as TRL's does.
@@ -74,12 +75,14 @@ def is_newest(sheet: ConfigSheet, word: str) -> bool:
 
 
 def _wanted(sheet: ConfigSheet, word: str) -> str:
-    """Return the known version that a word names: itself, or the newest that begins so.
+    """Return the known version that a word names: itself, the newest that begins so, or the one that a release in between is read as.
 
     Raises:
         FileError: None is known.
     """
     found = _known(sheet, word)
+    if found is None and _is_between(sheet, word):
+        found = _nearest(sheet, word)
     if found is None:
         allowed = ", ".join(sheet.versions)
         problem = f"is no version of {sheet.title} whose keys are known"
@@ -119,6 +122,16 @@ def _nearest(sheet: ConfigSheet, word: str) -> str | None:
     return (before or sheet.versions)[-1 if before else 0] if comparable else None
 
 
+def _is_between(sheet: ConfigSheet, word: str) -> bool:
+    """Tell whether a word is the number of a release from the oldest known version on up to the newest."""
+    number = NUMBER.match(word.lower())
+    ends = sheet.versions[0], sheet.versions[-1]
+    if number is None or not all(map(NUMBER.match, ends)):
+        return False
+    first, last = map(_parts, ends)
+    return first <= _parts(number[1]) and _parts(number[1])[: len(last)] <= last
+
+
 def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     """Let settings mean what they did in their configuration's version, and say which that is, and why.
 
@@ -132,7 +145,8 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     sheet = settings.sheet
     if wanted is not None:
         settings.sheet = sheet.of(_wanted(sheet, wanted))
-        settings.version_reason = f"as {OPTION} says"
+        said = "" if _known(sheet, wanted) else f" {wanted}"
+        settings.version_reason = f"as {OPTION}{said} says"
     elif settings.copied:
         version, settings.version_reason = settings.copied
         settings.sheet = sheet.of(version)
@@ -247,13 +261,12 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
             _is_gone(then, each.older or key, each.value) for key, each in settings.flat.items()
         ):
             continue
-        checkouts = [each for near in _checkouts(sheet, script).values() for each in near]
         marks = sheet.version_marks.get(version, FrozenDict())
-        for folder in checkouts if marks else ():
-            for name, text in marks.items():
-                file = folder / name
-                if file.is_file() and text in script_text(file):
-                    return version, f"with {text} as from {version} on ({file})"
+        near = _checkouts(sheet, script) if marks else {}
+        for folder, (name, text) in product(chain(*near.values()), marks.items()):
+            file = folder / name
+            if file.is_file() and text in _text_beside(file):
+                return version, f"with {text} as from {version} on ({file})"
     return None
 
 
@@ -297,36 +310,49 @@ def _left_by_requirements(sheet: ConfigSheet, files: Sequence[Path]) -> tuple[Se
     """Return the known versions that requirements beside a script leave, and in words which do; all where they leave none."""
     if not sheet.package:
         return sheet.versions, ""
-    pattern = re.compile(LIMITED.format(re.escape(sheet.package)))
+    pattern = re.compile(LIMITED.format(re.escape(sheet.package)), re.IGNORECASE)
     for folder in (each for file in files if file.is_file() for each in _folders(file)):
         for name in REQUIREMENTS:
             for file in sorted(folder.glob(name)):
-                for number, line in enumerate(script_text(file).splitlines(), 1):
+                for number, line in enumerate(_text_beside(file).splitlines(), 1):
                     found = None if line.lstrip().startswith("#") else pattern.search(line)
                     if found is None:
                         continue
-                    left = [each for each in sheet.versions if _is_left(each, found["limits"])]
+                    left = _left_by(sheet.versions, found["limits"])
                     if left:
                         words = found[0].strip(" ,")
                         return left, f'the newest that "{words}" leaves ({file}:{number})'
     return sheet.versions, ""
 
 
-def _is_left(version: str, limits: str) -> bool:
-    """Tell whether a series of versions has one within limits; what is compared is as long as the series' own number."""
-    series = _parts(version)
-    for sign, word in LIMIT.findall(limits):
-        limit = _parts(word)
-        least, most = limit[: len(series)], limit
-        while most and most[-1] == 0:
-            most = most[:-1]
-        if sign in {">", ">=", "~="} and series < least:
-            return False
-        if sign == "~=" and series[: len(limit) - 1] > limit[:-1]:
-            return False
-        if (sign == "<" and series >= most) or (sign == "<=" and series > most):
-            return False
-    return True
+def _left_by(versions: Sequence[str], limits: str) -> Sequence[str]:
+    """Return the known versions that have a release within limits: each is of all releases from its own to the next one's."""
+    firsts = [_without_zeros(_parts(each)) for each in versions]
+    return [
+        version
+        for version, first, after in zip(versions, firsts, (*firsts[1:], None), strict=True)
+        if all(_is_within(first, after, sign, _parts(word)) for sign, word in LIMIT.findall(limits))
+    ]
+
+
+def _is_within(
+    first: tuple[int, ...], after: tuple[int, ...] | None, sign: str, limit: tuple[int, ...]
+) -> bool:
+    """Tell whether a limit leaves a release from a first one on and before another one, None for no end."""
+    bound = _without_zeros(limit)
+    if sign == "<":
+        return first < bound
+    if sign == "<=":
+        return first <= bound
+    alike = limit[:-1]  # `~=0.19.1` leaves what begins with 0.19
+    return (after is None or after > bound) and (sign != "~=" or first[: len(alike)] <= alike)
+
+
+def _without_zeros(number: tuple[int, ...]) -> tuple[int, ...]:
+    """Return a release's number without zeros at its end, by which 1.0 and 1.0.0 are alike."""
+    while number and not number[-1]:
+        number = number[:-1]
+    return number
 
 
 def _started(settings: Settings) -> tuple[str, ...]:
@@ -472,7 +498,7 @@ def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
     for name in sheet.version_files:
         file = folder / name
         if file.is_file() and ("/" in name or (folder / sheet.package).is_dir()):
-            version = _said_in(script_text(file))
+            version = _said_in(_text_beside(file))
             yield _Hint(of="version", version=version, words=version, where=str(file))
     yield from _own_version(sheet, folder)
 
@@ -499,6 +525,14 @@ def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
             continue
 
 
+def _text_beside(file: Path) -> str:
+    """Return the text of a file that may say a version; none where it cannot be read, which refuses no script."""
+    try:
+        return text_of(file)
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
 def _said_in(text: str) -> str:
     """Return what a file says of its version: `__version__ = "0.5.0"`, MAJOR, MINOR and PATCH one by one, or all of it."""
     parts = dict(PARTS.findall(text))
@@ -514,11 +548,11 @@ def _own_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
         file = folder / name
         if not sheet.package or not file.is_file():
             continue
-        said = read(script_text(file))
+        said = read(_text_beside(file))
         version = said.get("version")
         beside = folder / VERSION_FILE
         if "version" in _words(said.get("dynamic")) and beside.is_file():
-            version, file = script_text(beside).strip(), beside
+            version, file = _text_beside(beside).strip(), beside
         if said.get("name") == sheet.package and isinstance(version, str):
             yield _Hint(of="version", version=version, words=version, where=str(file))
 
@@ -534,7 +568,7 @@ def _locked_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
         if not file.is_file():
             continue
         pattern = re.compile(LOCKED.format(re.escape(sheet.package)), re.MULTILINE)
-        text = script_text(file)
+        text = _text_beside(file)
         found = pattern.search(text)
         if found is not None:
             line = text.count("\n", 0, found.start(1)) + 1
@@ -580,11 +614,7 @@ def _matches(
     Args:
         comments: Whether lines that are comments count: a script's often say what it was run with.
     """
-    try:
-        lines = text_of(path).splitlines()
-    except (OSError, UnicodeDecodeError):
-        return
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(_text_beside(path).splitlines(), start=1):
         if line.lstrip().startswith("#") and not comments:
             continue
         for pattern in patterns:

@@ -73,7 +73,10 @@ _BACKTICKS: Final = re.compile(r"(?m)^([^`\n]*)`([A-Za-z$\"/][^`\n]*)`")
 _REMARKS: Final = re.compile(r"(?m)^((?:[^`\n]*[ \t])?)`[ \t]*#[^`\n]*`(?=\s)")
 
 # Options of `#SBATCH` lines, and the variables that say them to the job.
-_SBATCH: Final = re.compile(r"(?:^#SBATCH\s|\s)\s*(?:--([a-z-]+)|-([NnGc]))[=\s]\s*([\w:.-]+)")
+_SBATCH: Final = re.compile(r"(?:^#SBATCH\s|\s)\s*(?:--([a-z-]+)|-([NnGc]))[=\s]\s*([\w:.,-]+)")
+# `8` or `h100:8`, and no range of nodes; of generic resources, of which there may be several, those that are GPUs.
+_ASKED: Final = re.compile(r"(?:^|:)(\d+)$")
+_OF_GRES: Final = re.compile(r"(?:^|,)gpu(?::[^:,]+)?:(\d+)(?:,|$)")
 _SBATCH_SHORT: Final = {"N": "nodes", "n": "ntasks", "G": "gpus", "c": "cpus-per-task"}
 _SLURM: Final = {
     "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -183,8 +186,8 @@ def slurm_variables(text: str) -> dict[str, Text]:
     for line, row in enumerate(text.splitlines(), 1):
         for name, short_name, value in _SBATCH.findall(row) if row.startswith("#SBATCH") else ():
             key = name or _SBATCH_SHORT.get(short_name, "")
-            count = re.search(r"(\d+)$", value)
-            if key in _SLURM and count is not None and value.count("-") == 0:
+            count = (_OF_GRES if key == "gres" else _ASKED).search(value)
+            if key in _SLURM and count is not None:
                 asked |= {each: Text(count[1], line) for each in _SLURM[key]}
     if "SLURM_NNODES" in asked and "SLURM_NTASKS_PER_NODE" in asked:
         nodes, tasks = (asked[each] for each in ("SLURM_NNODES", "SLURM_NTASKS_PER_NODE"))

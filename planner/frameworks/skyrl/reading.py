@@ -317,10 +317,13 @@ def _updates(settings: Settings, prompts: int, samples: int) -> int:
     """Return the updates of a step; what its ranks do not divide is a doubt, and makes more of them up to train-0.3."""
     ranks, mini = ranks_of(settings, "actor"), settings.whole("mini_prompts") * samples
     updates = updates_of_rows(settings, prompts, samples)
-    if not ranks or not mini % ranks or mini < ranks:
+    way = settings.word("uneven_updates")
+    if (
+        not ranks or not mini % ranks or mini < ranks or way == STOPS
+    ):  # where it stops, a rule says so
         return updates
     kept = mini // ranks
-    if settings.word("uneven_updates") == LOSES:
+    if way == LOSES:
         updates = nearest_divisor(prompts * samples, prompts * samples // ranks / kept)
         what = f"{mini} samples of an update on {ranks} ranks, of which each takes {kept}: {updates} updates a step"
     else:

@@ -8,6 +8,7 @@ from rlplan.job import CacheOffload, Checkpoints, Speculation
 from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.workload import Evaluation
+from tests.planner.configs.test_importing import NEMO
 from tests.planner.configs.test_keys_of_skyrl import BASES as SKYRL_BASES
 
 OPTIONS = ImportOptions(
@@ -283,3 +284,17 @@ def test_areal_validates_before_the_first_step_where_it_is_asked_to(tmp_path):
     words = [str(file), "evaluator.freq_steps=5", "+evaluator.eval_before_train=true"]
     found = imported("areal", words, OPTIONS).job.evaluation
     assert (found.every, found.before_first) == (5, True)
+
+
+def test_easyr1_and_nemo_rl_validate_behind_the_last_step_without_any_between(tmp_path):
+    """verl/trainer/ray_trainer.py (`val_freq <= 0 or ...`); nemo_rl/algorithms/grpo.py (`val_at_end and is_last_step`)."""
+    easyr1 = "-m verl.trainer.main worker.actor.model.model_path=Qwen/Qwen2.5-7B-Instruct trainer.val_freq=-1"
+    found = imported("easyr1", f"{easyr1} trainer.val_before_train=true".split(), OPTIONS).job
+    assert (found.evaluation.every, found.evaluation.due(90)) == (None, 2)
+    assert imported("easyr1", easyr1.split(), OPTIONS).job.evaluation is None
+    recipe = tmp_path / "grpo.yaml"
+    recipe.write_text(NEMO)
+    nemo = [str(recipe), "grpo.val_period=0"]
+    assert imported("nemo-rl", nemo, OPTIONS).job.evaluation is None
+    last = imported("nemo-rl", [*nemo, "grpo.val_at_end=true"], OPTIONS).job.evaluation
+    assert (last.every, last.before_first, last.after_last) == (None, False, True)

@@ -262,3 +262,16 @@ def test_a_mapping_that_holds_itself_is_refused_in_one_line(script):
     start = "python3 -m verl.trainer.main_ppo --config-path . --config-name own"
     with pytest.raises(FileError, match=r"own\.yaml: data\.again: refers to itself"):
         script(start, {"own.yaml": "data: &data\n  train_batch_size: 8\n  again: *data\n"})
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("data: {train_files: [{a: 1, a: 2}]}\n", r"data\.train_files\[0\]\.a: comes twice"),
+        ("data: &data {train_files: [*data]}\n", r"data\.train_files\[0\]: refers to itself"),
+    ],
+)
+def test_mappings_in_lists_are_looked_at_as_others_are(script, written, said):
+    start = "python3 -m verl.trainer.main_ppo --config-path . --config-name own"
+    with pytest.raises(FileError, match=said):
+        script(start, {"own.yaml": written})

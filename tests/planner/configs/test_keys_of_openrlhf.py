@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rlplan.errors import UserError
-from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from tests.planner.configs.fates import first_fate, outcome
 
@@ -195,6 +195,8 @@ def test_micro_batches_that_nobody_gives_are_those_of_the_version(version, more,
         ({"OpenRLHF/version.txt": "0.6.2\n", "OpenRLHF/openrlhf/__init__.py": ""}, "0.6.1"),
         ({"version.txt": "0.8.5\n"}, "0.10"),  # another project's
         ({"requirements.txt": "openrlhf[vllm]==0.9.4\n"}, "0.9.3"),
+        ({"requirements.txt": "git+https://github.com/OpenRLHF/OpenRLHF.git@v0.9.4\n"}, "0.9.3"),
+        ({"requirements.txt": "OpenRLHF<0.9.3\n"}, "0.9.2"),
     ],
 )
 def test_a_checkout_and_pins_say_the_release(tmp_path, files, version):
@@ -206,6 +208,15 @@ def test_a_checkout_and_pins_say_the_release(tmp_path, files, version):
     found = imported("openrlhf", [str(script)], OPTIONS)
     assert found.document()["version"] == version
     assert sizes(found) == ((1, 1) if version == "0.10" else (4, 8))
+
+
+def test_what_lies_beside_a_reward_function_says_no_release(tmp_path):
+    reward = tmp_path / "reward.py"
+    reward.touch()
+    (tmp_path / "requirements.txt").write_text("openrlhf==0.8.5\n")
+    start = "python3 -m openrlhf.cli.train_ppo_ray --pretrain Qwen/Qwen3-4B --vllm_num_engines 2"
+    words = [*start.split(), "--remote_rm_url", str(reward)]
+    assert settings_of("openrlhf", words, OPTIONS).sheet.version == "0.10"
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,8 @@ def test_what_a_script_tells_ray_of_its_node_is_how_wide_it_is(tmp_path, said, c
         ("", [(8, 1)]),
         ("#SBATCH --gpus-per-node=4\n", [(4, 2)]),
         ("#SBATCH --gres=gpu:h100:2\n", [(8, 1)]),
+        ("#SBATCH --gres=lscratch:100,gpu:h100-80gb:4\n", [(4, 2)]),
+        ("#SBATCH --gres=lscratch:100 --gpus-per-node=h100\n", [(8, 1)]),
     ],
 )
 def test_nodes_that_a_script_asks_slurm_for_count_where_no_key_says_their_width(

@@ -109,6 +109,24 @@ def test_groups_of_the_first_version_are_read_by_their_names_there(examples):
     }
 
 
+@pytest.mark.parametrize(
+    ("more", "version"),
+    [
+        # examples/qwen2.5-7B-rlvr_megatron/rlvr_config_dynamic_batching.yaml of v0.3.0
+        ("reward_norm: null\nreward_shift: false\nreward_scale: false\n", "0.3.0"),
+        # fields of roll/configs since v0.1.3, beside a trainer that v0.2.1 has last
+        (
+            "critic: {use_sequence_packing: true, strategy_args: {strategy_name: deepspeed_train}}\n",
+            "0.2.1",
+        ),
+    ],
+)
+def test_keys_that_examples_of_all_releases_have_tell_no_version(examples, more, version):
+    (examples / "lake.yaml").write_text(FILE + more, encoding="utf-8")
+    found = settings_of("roll", [str(examples / "lake.yaml")], OPTIONS)
+    assert found.sheet.version == version
+
+
 def test_it_is_told_by_its_start(examples):
     assert framework_of([str(examples / "run.sh")])[0] == "roll"
 

@@ -374,3 +374,4 @@ def test_ranks_that_do_not_divide_an_update_lose_samples_stop_or_are_filled_up(
         settings = settings_of("skyrl", [*BASES["together"], *more], options)
         rules = {rule.name for rule in rules_of("skyrl") if rule.broken(settings)}
         assert "updates-are-shared-out-evenly" in rules
+        assert not any("filled up" in each for each in found.doubts())

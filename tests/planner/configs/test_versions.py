@@ -180,6 +180,8 @@ def test_files_beside_a_script_say_the_version(script, name, text, wanted):
         ({"pyproject.toml": 'dependencies = ["trl[vllm]<0.17.0"]'}, "0.16"),
         ({"requirements.txt": "trl>=0.19.0,<0.20\n"}, "0.19"),
         ({"requirements.txt": "trl~=0.22.1\n"}, "0.22"),
+        ({"requirements.txt": "trl @ git+https://github.com/huggingface/trl.git@v0.18.1\n"}, "0.18"),
+        ({"requirements.txt": "trl>=0.19.0,!=0.20.0,<0.21\n"}, "0.20"),
         ({"requirements.txt": "trl>=0.19.0\n"}, "0.27"),  # as the newest with max_prompt_length
         ({"requirements.txt": "# trl<0.17\nmytrl<0.17\n"}, "0.27"),
         ({"requirements.txt": "trl>=0.14\n", "uv.lock": '[[package]]\nname = "trl"\nversion = "0.15.2"\n'}, "0.15"),
