@@ -274,6 +274,8 @@ class ConfigSheet:
         unsure_versions: Numbers in version files that later checkouts have too.
         refuses_unknown: Whether its start stops at keys that it does not know, so that a configuration which has some
             is of a copy that has more.
+        refused_later_until: The last version whose start stops at keys of later ones, where scripts may have keys of their own.
+        refused_in_files_since: The first one that stops at such keys in YAML files too.
         file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line. One of two
             words is a program and its command.
@@ -339,6 +341,8 @@ class ConfigSheet:
     mirrors: FrozenDict[str, str] = FrozenDict()
     mirrored_switches: FrozenDict[str, str] = FrozenDict()
     refuses_unknown: bool = False
+    refused_later_until: str | None = None
+    refused_in_files_since: str | None = None
     file_key: str = ""
     starts: tuple[str, ...]
     launch: LaunchSheet = NO_LAUNCH
