@@ -297,6 +297,7 @@ class ConfigSheet:
         role_follows: Roles that take another's size where they give none of their own.
         steps_are_updates: Whether steps from one validation or checkpoint to the next are updates, of which an iteration may
             have several.
+        steps_below_one_are_shares: Whether a number of steps from one of these to the next that is below 1 is a share of all.
         settings: What is no role's.
         algorithms: Those for which the `estimator` alone does not stand; the first counts whose words are all said.
         losses: Settings by the names of `rlplan.job.Hyperparameters`; the job gets what a configuration gives.
@@ -361,6 +362,7 @@ class ConfigSheet:
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()
     steps_are_updates: bool = False
+    steps_below_one_are_shares: bool = False
     settings: FrozenDict[str, Setting]
     algorithms: FrozenDict[str, AlgorithmWords] = FrozenDict()
     losses: FrozenDict[str, Setting] = FrozenDict()
