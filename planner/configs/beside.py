@@ -3,6 +3,7 @@
 None of it changes a step, so a value that cannot be evaluated is told and refuses nothing.
 """
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -84,9 +85,25 @@ class _RunSettings:
             return None
         return round(value)
 
+    def share(self, name: str) -> float | None:
+        """Return a setting below 1 that counts steps, as a share of all of them; None where it is none."""
+        value = self.value(name) if self.settings.sheet.steps_below_one_are_shares else None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+            return None
+        return float(value)
+
+    def all_steps(self) -> int | None:
+        """Return the steps of the training, as the framework counts them; None where nothing says it."""
+        iterations, updates = self.count("steps"), self.count("updates_of_training")
+        if updates is None and iterations is not None:
+            updates = iterations * self.updates
+        return None if updates is None or updates > MOST_STEPS * self.updates else updates
+
     def every(self, name: str) -> int | None:
-        """Return iterations of a setting that counts steps."""
-        steps = self.count(name)
+        """Return iterations of a setting that counts steps; of a share as transformers does (`compute_steps`, trainer_callback.py)."""
+        steps, share, whole = self.count(name), self.share(name), self.all_steps()
+        if share is not None and whole is not None:
+            steps = math.ceil(share * whole)
         return None if steps is None else max(1, round(steps / self.updates))
 
     def is_on(self, name: str) -> bool:
@@ -172,6 +189,10 @@ def _other_frequencies(run: _RunSettings, name: str, what: str) -> Iterator[str]
     """Yield a note for each frequency that is not in steps: no key says how many steps an epoch, or an hour, has."""
     if run.is_off(f"{name}_on") and not run.count(f"{name}_epochs"):
         return
+    if run.share(f"{name}_every") is not None and run.all_steps() is None:
+        key = run.settings.key_of(f"{name}_every")
+        said = run.settings.given(key)
+        yield f"{key}={said} is a share of all steps and not counted: no key says how many these are"
     for unit in ("epochs", "seconds"):
         if run.count(f"{name}_{unit}"):
             key = run.settings.key_of(f"{name}_{unit}")

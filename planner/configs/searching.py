@@ -43,6 +43,8 @@ from rlplan.profiles.sheets import (
     canonical_name,
 )
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
+from rlplan.rules.batches import batch_sequences
+from rlplan.rules.layouts import divisors
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.assemble import batch_tokens
 
@@ -416,6 +418,8 @@ def _searched(asked: SetupSearch) -> BoundedPlans:
     if not plans or not asked.is_told(min(plans, key=value).plan):
         plans = (*plans, *(each for field in AT_ONE for each in _at_one(asked, field)))
         plans = (*plans, *_of_fewer_running(asked, plans))
+    if not any(asked.is_told(each.plan) for each in plans):
+        plans = (*plans, *_in_equal_parts(asked, plans))
     return BoundedPlans(way, replace(free, plans=tuple(sorted(plans, key=value))), bound)
 
 
@@ -448,17 +452,46 @@ def _at_one(asked: SetupSearch, field: str) -> Iterator[Candidate]:
         if tasks.get(name) in AT_ONE[field] and getattr(draft, field) is None:
             drafts[name] = replace(draft, **{field: 1})
     pinned = replace(way.pinned, tasks=FrozenDict(drafts))
-    if pinned == way.pinned:
-        return
+    if pinned != way.pinned:
+        yield from _sharing(asked, pinned)
+
+
+def _sharing(asked: SetupSearch, pinned: Pinned) -> Iterator[Candidate]:
+    """Yield plans that keep what is pinned, and whose tasks have in common what they must."""
     try:
         found = asked.found(pinned)
     except InfeasibleError:
         return
-    if _shares(way, found.plans[0].plan):
-        yield from (each for each in found.plans if _shares(way, each.plan))
+    if _shares(asked.way, found.plans[0].plan):
+        yield from (each for each in found.plans if _shares(asked.way, each.plan))
     else:
         for result in _repaired(asked, pinned, found.plans[0].plan):
             yield from result.plans
+
+
+def _in_equal_parts(asked: SetupSearch, plans: Iterable[Candidate]) -> Iterator[Candidate]:
+    """Yield plans whose trainers share each update out to their copies equally, with as many copies as can be told.
+
+    A search lets the fullest copy have one sequence more than others; some frameworks stop at that, or at micro-batches that
+    leave a copy none.
+    """
+    way, job = asked.way, asked.way.job
+    tasks = tasks_of(load_algorithm(job.algorithm), job)
+    names = {task.name for task in tasks if task.kind in {"train", "infer"}}
+    sequences = batch_sequences(job.workload, trains=True)
+    if all(sequences % each.plan.tasks[name].dp == 0 for each in plans for name in names):
+        return  # what is refused is something else
+    for copies in reversed(divisors(sequences)):
+        if copies > job.gpus:
+            continue
+        drafts = {
+            name: replace(draft, dp=copies) if name in names and draft.dp is None else draft
+            for name, draft in way.pinned.tasks.items()
+        }
+        found = tuple(_sharing(asked, replace(way.pinned, tasks=FrozenDict(drafts))))
+        if any(asked.is_told(each.plan) for each in found):
+            yield from found
+            return
 
 
 def _of_fewer_running(asked: SetupSearch, plans: Iterable[Candidate]) -> Iterator[Candidate]:

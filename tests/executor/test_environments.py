@@ -129,6 +129,9 @@ def test_a_reward_that_is_no_number_is_refused_however_it_is_answered():
     class Spoilt:
         """Stands for an environment of Gymnasium too, whose answers come as steps."""
 
+        def reset(self, prompt, row):
+            del prompt, row
+
         def step(self, response):
             del response
             return Step(reward=float("nan"))

@@ -274,6 +274,8 @@ class ConfigSheet:
         unsure_versions: Numbers in version files that later checkouts have too.
         refuses_unknown: Whether its start stops at keys that it does not know, so that a configuration which has some
             is of a copy that has more.
+        refused_later_until: The last version whose start stops at keys of later ones, where scripts may have keys of their own.
+        refused_in_files_since: The first one that stops at such keys in YAML files too.
         file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line. One of two
             words is a program and its command.
@@ -295,6 +297,7 @@ class ConfigSheet:
         role_follows: Roles that take another's size where they give none of their own.
         steps_are_updates: Whether steps from one validation or checkpoint to the next are updates, of which an iteration may
             have several.
+        steps_below_one_are_shares: Whether a number of steps from one of these to the next that is below 1 is a share of all.
         settings: What is no role's.
         algorithms: Those for which the `estimator` alone does not stand; the first counts whose words are all said.
         losses: Settings by the names of `rlplan.job.Hyperparameters`; the job gets what a configuration gives.
@@ -339,6 +342,8 @@ class ConfigSheet:
     mirrors: FrozenDict[str, str] = FrozenDict()
     mirrored_switches: FrozenDict[str, str] = FrozenDict()
     refuses_unknown: bool = False
+    refused_later_until: str | None = None
+    refused_in_files_since: str | None = None
     file_key: str = ""
     starts: tuple[str, ...]
     launch: LaunchSheet = NO_LAUNCH
@@ -357,6 +362,7 @@ class ConfigSheet:
     roles: FrozenDict[str, str] = FrozenDict()
     role_follows: FrozenDict[str, str] = FrozenDict()
     steps_are_updates: bool = False
+    steps_below_one_are_shares: bool = False
     settings: FrozenDict[str, Setting]
     algorithms: FrozenDict[str, AlgorithmWords] = FrozenDict()
     losses: FrozenDict[str, Setting] = FrozenDict()

@@ -17,6 +17,7 @@ from rlplan.planner.configs.reading.configuration import script_text
 from rlplan.planner.configs.reading.given import NOT_THERE
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
+from rlplan.rules.rule import listed
 
 OPTION: Final = "--framework-version"
 # Beside a script, and in the folders above it: up to its repository's root, or so many where none is seen.
@@ -35,6 +36,8 @@ OF_OTHERS: Final = (
     "deps",
 )
 MINOR: Final = "_minor"
+# Of keys at which a version stops, so many are not of a script's own classes.
+LEAST_REFUSED: Final = 2
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 PARTS: Final = re.compile(r"^(MAJOR|MINOR|PATCH)\s*=\s*(\d+)\s*$", re.MULTILINE)
@@ -211,6 +214,7 @@ def _find_version(settings: Settings, script: Path) -> None:
     sheet = settings.sheet
     files = dict.fromkeys((script, Path(settings.file)))
     hints = [hint for file in files for hint in _hints(sheet, file)]
+    against = ""
     for hint in hints:
         known = _nearest(sheet, hint.version) if hint.of == "version" else None
         if hint.of == "version" and hint.version in sheet.unsure_versions:
@@ -219,7 +223,10 @@ def _find_version(settings: Settings, script: Path) -> None:
                 f"({hint.where}): {OPTION} says another"
             )
             break
-        if known is not None:
+        refused = () if known is None else _refused_keys(settings, known)
+        if refused:
+            against = f'not by "{hint.words}" ({hint.where}), which stops at {listed(refused)}: '
+        elif known is not None:
             other = _before(settings, known) if DEVELOPED.search(hint.version) else None
             other = other or _behind(settings, known, script)
             settings.sheet = sheet.of(known if other is None else other[0])
@@ -228,9 +235,36 @@ def _find_version(settings: Settings, script: Path) -> None:
             break
     else:
         _by_keys(settings, hints, tuple(files))
+        settings.version_reason = against + settings.version_reason
     for hint in reversed(hints):
         if hint.of != "version":
             settings.sheet = _with_engine(settings.sheet, hint)
+
+
+def _refused_keys(settings: Settings, known: str) -> tuple[str, ...]:
+    """Return the given keys at which a version stops, where they are most of those that tell versions; none where fewer are.
+
+    One alone may be of a script's own classes, and some of a checkout between two releases.
+    """
+    sheet = settings.sheet
+    order, last, first = (
+        sheet.versions.index,
+        sheet.refused_later_until,
+        sheet.refused_in_files_since,
+    )
+    if not (sheet.refuses_unknown or (last is not None and order(known) <= order(last))):
+        return ()
+    own, drops = replace(sheet, version=known), first is not None and order(known) < order(first)
+    given = [
+        (each.older or key, each.value)
+        for key, each in settings.flat.items()
+        if not (each.added or each.where.endswith(NOT_THERE))
+        and not (drops and OF_FILE.search(each.where))
+    ]
+    telling = [each for each in given if _ranges_of(sheet, *each)]
+    refused = tuple(key for key, value in telling if _is_absent(own, key, value))
+    most = 2 * len(refused) > len(telling)
+    return refused if most and len(refused) >= LEAST_REFUSED else ()
 
 
 def _before(settings: Settings, known: str) -> tuple[str, str] | None:

@@ -143,14 +143,19 @@ def _trainer(export: Export) -> None:
 
 
 def _batches(export: Export, trained: TaskPlan, passed: TaskPlan) -> None:
+    """Write micro-batches by tokens or by samples; of tokens, those of samples are 1.
+
+    What they are then changes no batch, but OpenRLHF goes on checking them against the batch (`train_ppo_ray.py`) and divides
+    by them (`accumulated_gradient` of `openrlhf/utils/deepspeed/deepspeed.py`).
+    """
     dynamic = trained.token_budget is not None
     export.put_size("actor", "dynamic", dynamic)
     ranks = trained.tp * trained.cp
     if trained.token_budget is not None and passed.token_budget is not None:
         export.put("token_budget", trained.token_budget // ranks)
         export.put("infer_token_budget", passed.token_budget // ranks)
-    export.put_size("actor", "micro_batch", trained.micro_batch)
-    export.put_size("actor", "infer_micro_batch", passed.micro_batch)
+    export.put_size("actor", "micro_batch", 1 if dynamic else trained.micro_batch)
+    export.put_size("actor", "infer_micro_batch", 1 if dynamic else passed.micro_batch)
 
 
 def _generation(export: Export) -> None:

@@ -71,6 +71,18 @@ CASES = {
     "trl as transformers saves where nothing says how often": (
         "trl", TRL, None, Checkpoints(every=250), 500,
     ),
+    "trl by shares of all 1,000 updates": (
+        "trl", f"{TRL} --eval_strategy steps --eval_steps 0.1 --save_steps 0.05",
+        Evaluation(every=50, before_first=False, after_last=False), Checkpoints(every=25), 500,
+    ),
+    "trl evaluates as often as it logs where nothing says how often": (
+        "trl", f"{TRL} --eval_strategy steps --logging_steps 40",
+        Evaluation(every=20, before_first=False, after_last=False), Checkpoints(every=250), 500,
+    ),
+    "trl logs every tenth update": (
+        "trl", f"{TRL} --eval_strategy steps",
+        Evaluation(every=5, before_first=False, after_last=False), Checkpoints(every=250), 500,
+    ),
     # One more behind the last step, unless that had one.
     "easyr1": (
         "easyr1",
@@ -235,6 +247,21 @@ def test_skyrl_validates_before_the_first_step_only_where_it_does_so_between_ste
     """skyrl/train/trainer.py: `eval_interval > 0 and eval_before_train`."""
     words = f"{SKYRL} trainer.eval_interval=-1 trainer.eval_before_train=true".split()
     assert imported("skyrl", words[1:], OPTIONS).job.evaluation is None
+
+
+@pytest.mark.parametrize("framework", ["trl", "ms-swift"])
+def test_shares_of_all_steps_are_named_as_not_counted_where_nobody_says_how_many_these_are(
+    framework,
+):
+    shares = "--eval_strategy steps --eval_steps 0.1 --save_steps 0.2"
+    swift = (
+        "swift rlhf --rlhf_type grpo --model Qwen/Qwen3-8B --NPROC_PER_NODE 8 --num_generations 8"
+    )
+    words = {"trl": TRL.replace(" --max_steps 1000", ""), "ms-swift": swift}[framework]
+    found = imported(framework, f"{words} {shares}".split(), OPTIONS)
+    said = {note.split(" ")[0] for note in found.notes if "is a share of all steps" in note}
+    assert said == {"eval_steps=0.1", "save_steps=0.2"}
+    assert (found.job.evaluation, found.job.checkpoints) == (None, None)
 
 
 @pytest.mark.parametrize("framework", ["areal", "trl", "ms-swift"])

@@ -1,5 +1,6 @@
 """One job by several frameworks: what is compared with what, what is refused, and what the differences are called."""
 
+import random
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from rlplan.errors import FileError, InfeasibleError, UnknownNameError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.differences import causes_of
 from rlplan.planner.configs import comparing
+from rlplan.planner.configs.changes import broken_rules
 from rlplan.planner.configs.comparing import (
     ComparisonRequest,
     _best,
@@ -17,12 +19,16 @@ from rlplan.planner.configs.comparing import (
     known_framework,
     words_of,
 )
+from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.searching import best_plans_for
+from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.facts import load_facts
 from rlplan.results.differences import GENERATION, HOST, SYNC, UPDATE, ComparedStep
 from rlplan.simulator.simulate import simulate
+from tests.cases import draws, only
+from tests.planner.configs.test_exporting import FILES
 
 VERL = (
     "-m verl.trainer.main_ppo algorithm.adv_estimator=grpo data.train_batch_size=32 data.max_prompt_length=256 "
@@ -144,10 +150,10 @@ SLIME = (
 )
 
 
-def slimes(budget, *more, version=None):
+def slimes(budget, *more, version=None, words=SLIME):
     """Return a request to compare a small packed run of slime's, as it stands."""
     options = ImportOptions(gpu="h100-80gb-sxm", mean_response=400, environment={}, version=version)
-    found = imported("slime", [*SLIME.format(budget=budget).split(), *more], options)
+    found = imported("slime", [*words.format(budget=budget).split(), *more], options)
     plan = complete(found.draft, found.resolved, load_facts(found.resolved))
     return ComparisonRequest(
         job=found.resolved, plan=plan, facts_of=load_facts, seconds=SEARCH_SECONDS
@@ -193,6 +199,34 @@ def test_what_streams_is_searched_once_where_whole_batches_are_refused_first(mon
     assert step.plan is not None
     assert any(note.startswith("room for sequences of") for note in step.notes)
     assert searched == [("sync",), ("sync",), ("sync", "async")]
+
+
+def small_slimes(prompts, samples, gpus, longest):
+    """Return a request to compare a run of slime's with these numbers."""
+    words = SLIME.replace("batch-size 16", f"batch-size {prompts}")
+    words = words.replace("prompt 4", f"prompt {samples}").replace("node 2", f"node {gpus}")
+    words = words.replace("size 64", f"size {prompts * samples}")
+    return slimes(4096, words=words.replace("response-len 2048", f"response-len {longest}"))
+
+
+@pytest.mark.parametrize("framework", only(["openrlhf"], frameworks_with("keys", "writing")))
+def test_the_best_settings_of_a_framework_pass_its_rules_as_they_are_typed(framework, tmp_path):
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=400, mean_prompt=200, environment={})
+    for seed in range(draws(1, 20)):
+        drawn = random.Random(seed)
+        prompts, samples, gpus = drawn.randint(2, 24), drawn.randint(2, 8), drawn.choice((2, 4, 8))
+        request = small_slimes(prompts, samples, gpus, drawn.choice((512, 2048, 8192)))
+        found = _best(request, known_framework(framework)).plan
+        if found is not None:
+            path = tmp_path / f"run{seed}.{FILES.get(framework, 'sh')}"
+            path.write_text(exported(found, framework).text)
+            assert not broken_rules(imported(framework, [str(path)], options).settings)
+
+
+def test_a_batch_that_copies_do_not_share_equally_is_told_to_openrlhf_in_fewer_copies():
+    """14 samples go to 8 copies by one or two, which OpenRLHF refuses; to 7 they go by two."""
+    step = _best(small_slimes(7, 2, 8, 2048), known_framework("openrlhf"))
+    assert 14 % step.plan.tasks["actor.update"].dp == 0
 
 
 @pytest.mark.parametrize("framework", ["slime", "miles"])

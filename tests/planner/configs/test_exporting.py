@@ -249,6 +249,19 @@ def test_variables_stand_for_what_no_plan_says():
     assert "/" in (written.variables["ACTOR_MODEL"] or "")
 
 
+def test_micro_batches_by_tokens_have_no_samples_that_openrlhf_checks():
+    """A budget may hold more samples than there are; so many in a micro-batch would leave copies of the actor none."""
+    plan = next(
+        plan for plan, _ in plans("openrlhf", 50) if plan.tasks["actor.update"].token_budget
+    )
+    passed = {
+        name: replace(each, micro_batch=10**6) if each.token_budget else each
+        for name, each in plan.tasks.items()
+    }
+    said = exported(replace(plan, tasks=FrozenDict(passed)), "openrlhf").values
+    assert (said["rollout.micro_batch_size"], said["train.micro_batch_size"]) == (1, 1)
+
+
 def small_job():
     """Return a job whose searches take little time."""
     job = Job(
