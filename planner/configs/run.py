@@ -257,6 +257,19 @@ def unusual(options: Mapping[Role, TrainerOptions]) -> FrozenDict[Role, TrainerO
     return FrozenDict(said) or None
 
 
+def with_own_reference(job: Job) -> Job:
+    """Return a job whose reference is a model of its own, as frameworks have it that never take the frozen weights of an adapter for one."""
+    adapter = job.adapter("actor")
+    if adapter is None or not load_algorithm(job.algorithm).shares_reference(job):
+        return job
+    apart = replace(adapter, shares_reference=False)
+    return replace(
+        job,
+        adapters=FrozenDict({**(job.adapters or {}), "actor": apart}),
+        models=FrozenDict({"reference": job.models["actor"], **job.models}),
+    )
+
+
 def _domain_gpus(run: Run, gpu: str, per_node: int) -> int | None:
     """Return the GPUs of a domain as far as the run places nodes by it; None takes what is usual."""
     name = canonical_name("devices", gpu)

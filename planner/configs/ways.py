@@ -11,7 +11,8 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, Role
+from rlplan.models import Adapter
 from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
 from rlplan.planner.configs.frameworks import VERSION, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet
@@ -146,7 +147,7 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
     """Return a job whose steps are those of a trainer's framework, with its engines.
 
     A generation engine that the job names and that is not its framework's usual one is kept. What units FSDP makes of an
-    adapter is left to the other framework.
+    adapter, and whether its frozen weights are the reference too, is left to the other framework.
     """
     if framework_of(job) == trainer.framework:
         return job
@@ -167,6 +168,7 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
         job,
         framework=trainer.framework,
         trainers=unusual(trained),
+        adapters=_sharing(job),
         cluster=left_to_framework(job),
         engines=engines,
         weight_sync=USUAL_WEIGHT_SYNC,
@@ -174,6 +176,15 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
         dynamic_sampling=sampling_left_to(load_framework(trainer.framework), job),
     )
     return resolve_job(other, Path(), file="job")
+
+
+def _sharing(job: Job) -> FrozenDict[Role, Adapter] | None:
+    """Return adapters whose frozen weights are the reference too where that is the same model, as is usual."""
+    adapter = job.adapter("actor")
+    if adapter is None or job.models.get("reference") != job.models["actor"]:
+        return job.adapters
+    shared = replace(adapter, shares_reference=True)
+    return FrozenDict({**(job.adapters or {}), "actor": shared})
 
 
 def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:

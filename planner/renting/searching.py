@@ -213,7 +213,7 @@ class _OfferSearch:
         """Search instances, unless what is known of others says enough."""
         job = self._with_known_work(job_on(self.request, each))
         (group,) = job.cluster
-        alike = [] if _limits_money(job) else [s for s in self.known if _as_good(s.group, group)]
+        alike = [] if _limits_expenses(job) else [s for s in self.known if _as_good(s.group, group)]
         same = next((s for s in alike if _as_good(group, s.group)), None)
         bound = next((least for s in alike if (least := self._bound(each, s))), None)
         if same is not None:
@@ -343,8 +343,10 @@ class _OfferSearch:
         return bound if is_beaten else None
 
 
-def _limits_money(job: Job) -> bool:
-    return (job.specs.cost_usd, job.specs.usd_per_hour) != (None, None)
+def _limits_expenses(job: Job) -> bool:
+    """Tell whether a job limits what better nodes may take more of: money, or energy, of which every core takes some."""
+    specs = job.specs
+    return (specs.cost_usd, specs.usd_per_hour, specs.energy_joules) != (None, None, None)
 
 
 def _faster(run: RunForecast, share: float) -> RunForecast:

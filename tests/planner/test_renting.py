@@ -28,6 +28,7 @@ from rlplan.profiles.sheets import load_device, sheet_names
 from rlplan.rentals import DATE, RentalInstance, RentalSheet
 from rlplan.results.renting import RentalLimits, RentalOffer
 from rlplan.results.run import RunForecast
+from rlplan.simulator.simulate import simulate
 from rlplan.simulator.whole_run import run_forecast
 from rlplan.workload import mean_length
 from tests.simulator.plans import priced_plan
@@ -344,6 +345,21 @@ def test_each_price_is_searched_where_the_job_itself_limits_money(tmp_path):
     answer = rent(replace(request, job=limited), offered([sheet_of(*instances)]))
     assert [each.name for each in answer.front] == ["cheap"]
     assert [each.name for each in answer.left_out] == ["dear"]
+
+
+def test_nodes_of_fewer_cores_are_searched_where_the_job_limits_energy(tmp_path):
+    """Cores that wait take power: a job can fit within a limit on few of them and not on many."""
+    request = request_of(tmp_path)
+    instances = [
+        instance_of("many", vcpus=256, counts=(1,)),
+        instance_of("few", vcpus=4, counts=(1,)),
+    ]
+    (plan,) = (each.plan for each in rent(request, offered([sheet_of(instances[1])])).front)
+    joules = simulate(plan, load_facts(plan.job)).energy_joules
+    limited = replace(request.job, specs=Specs(energy_joules=joules))
+    answer = rent(replace(request, job=limited), offered([sheet_of(*instances)]))
+    assert [each.name for each in answer.front] == ["few"]
+    assert [each.name for each in answer.left_out] == ["many"]
 
 
 def test_networks_of_two_kinds_bound_nothing_of_each_other(tmp_path):

@@ -9,7 +9,7 @@ from rlplan.job import DynamicSampling, Job, Role, TrainerOptions
 from rlplan.plan import ENDLESS_MODE
 from rlplan.planner.configs.losses import NO_LIMIT, words_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet
-from rlplan.planner.configs.run import unusual
+from rlplan.planner.configs.run import unusual, with_own_reference
 from rlplan.planner.configs.writing.export import (
     UPDATE,
     Export,
@@ -73,6 +73,7 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     Args:
         trainer: Its name in the sheet of keys.
     """
+    job = with_own_reference(job)
     given = job.trainers or FrozenDict[Role, TrainerOptions]()
     own = {role: _as_kept(job, sheet, trainer, role) for role in job.models}
     job = replace(job, trainers=unusual({**given, **own}))

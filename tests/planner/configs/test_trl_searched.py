@@ -6,6 +6,7 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import Hyperparameters
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.searching import plans_of
@@ -70,6 +71,22 @@ def test_adapters_of_another_framework_are_searched_as_easyr1_keeps_them():
     kept = plan.job.trainer("actor")
     assert (kept.weights, kept.adapters_apart) == ("bf16", True)
     assert exported(plan, "easyr1").text
+
+
+@pytest.mark.parametrize("target", ["skyrl", "areal"])
+def test_a_reference_beside_an_adapter_is_a_model_of_its_own_where_a_framework_has_it_so(target):
+    """In TRL it is the frozen weights; a search for the other adds a model, and one for TRL leaves it out again."""
+    words = f"{VLLM} --vllm_mode colocate --use_peft true --lora_r 16 --beta 0.04"
+    job = imported("trl", words.split(), OPTIONS).resolved
+    assert job.adapter("actor").shares_reference
+    few = (replace(job.cluster[0], gpus_per_node=2, nodes=1),)
+    job = replace(job, cluster=few, hyperparameters=Hyperparameters())
+    plan = plans_of(job, load_facts, target=target, seconds=0.0).plans[0].plan
+    assert "reference" in plan.placement
+    assert exported(plan, target).text
+    theirs = replace(plan.job, hyperparameters=Hyperparameters(), trainers=None)
+    back = plans_of(theirs, load_facts, target="trl", seconds=0.0).plans[0].plan
+    assert "reference" not in back.placement
 
 
 def test_of_a_version_that_generates_each_micro_batch_by_itself_they_hold_whole_groups():
