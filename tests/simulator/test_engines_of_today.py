@@ -221,6 +221,17 @@ def test_flash_attention_2_is_as_slow_on_blackwell_under_whatever_trainer(engine
     assert rates == pytest.approx((366 / 1238, 334 / 945), abs=0.001)
 
 
+@pytest.mark.parametrize("engine", ["deepspeed-hf", "deepspeed-2025", "megatron-core-2025-flash"])
+@pytest.mark.parametrize("device", ["h100-80gb-sxm", "h200", "h20"])
+def test_flash_attention_2_is_as_slow_on_hopper_under_whatever_trainer(engine, device):
+    """Its kernel is that of fully sharded trainers: OpenRLHF asks for `flash_attention_2`, and installs 2.8.3."""
+    rates, same = (
+        load_engine(name).kernels_of(load_device(device)) for name in (engine, "fsdp2-hf")
+    )
+    for name in ("attention_rate", "attention_backward_rate", "attention_half_tokens"):
+        assert getattr(rates, name) == getattr(same, name)
+
+
 def test_ranks_that_gather_weights_wait_in_every_micro_batch_of_few_sequences():
     job = job_of(prompts=1024, response_tokens=Lognormal(mean=512, std=400, max=2048))
     uneven = {}

@@ -234,7 +234,8 @@ def _find_version(settings: Settings, script: Path) -> None:
             settings.version_reason = f'by "{hint.words}" ({hint.where}){since}'
             break
     else:
-        _by_keys(settings, hints, tuple(files))
+        if against or not _by_code(settings, script):
+            _by_keys(settings, hints, tuple(files))
         settings.version_reason = against + settings.version_reason
     for hint in reversed(hints):
         if hint.of != "version":
@@ -295,13 +296,31 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
             _is_gone(then, each.older or key, each.value) for key, each in settings.flat.items()
         ):
             continue
-        marks = sheet.version_marks.get(version, FrozenDict())
-        near = _checkouts(sheet, script) if marks else {}
-        for folder, (name, text) in product(chain(*near.values()), marks.items()):
-            file = folder / name
-            if file.is_file() and text in _text_beside(file):
-                return version, f"with {text} as from {version} on ({file})"
+        marked = next(_marked(sheet, version, script), None)
+        if marked is not None:
+            return version, f"with {marked[0]} as from {version} on ({marked[1]})"
     return None
+
+
+def _marked(sheet: ConfigSheet, version: str, script: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the texts that only checkouts of a version or behind it have, each with the file that has it."""
+    marks = sheet.version_marks.get(version, FrozenDict())
+    near = _checkouts(sheet, script) if marks else {}
+    for folder, (name, text) in product(chain(*near.values()), marks.items()):
+        file = folder / name
+        if file.is_file() and text in _text_beside(file):
+            yield text, file
+
+
+def _by_code(settings: Settings, script: Path) -> bool:
+    """Take the newest version whose code a checkout has that says no number, and tell whether there is one."""
+    sheet = settings.sheet
+    for version in reversed(sheet.versions):
+        for text, file in _marked(sheet, version, script):
+            settings.sheet = sheet.of(version)
+            settings.version_reason = f"with {text} and no version's number ({file})"
+            return True
+    return False
 
 
 def _by_keys(settings: Settings, hints: Sequence[_Hint], files: Sequence[Path]) -> None:

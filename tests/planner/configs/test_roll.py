@@ -241,6 +241,32 @@ def test_what_only_generates_is_refused():
         roll("together", f"{T}.device_mapping=null")
 
 
+RECOMPUTES = "class BaseConfig:\n    enable_old_logprobs_recompute: bool = False\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "wanted", "passes"),
+    [
+        ("class BaseConfig:\n", None, "0.1.1", "trainer"),  # October 2025
+        (RECOMPUTES, None, "0.2.1", "engine"),  # December 2025
+        (RECOMPUTES, "0.1.0", "0.2.1", "engine"),  # February 2026
+        (RECOMPUTES, "0.3.0", "0.3.0", "engine"),
+    ],
+)
+def test_the_code_of_a_checkout_tells_its_version(examples, code, number, wanted, passes):
+    root = examples.parent.parent
+    (root / "roll" / "configs").mkdir(parents=True)
+    (root / "roll" / "configs" / "base_config.py").write_text(code, encoding="utf-8")
+    if number is not None:
+        (root / "setup.py").write_text(
+            f'setup(name="roll", version="{number}")\n', encoding="utf-8"
+        )
+    once = FILE.replace("gradient_accumulation_steps: 64", "gradient_accumulation_steps: 128")
+    (examples / "lake.yaml").write_text(once, encoding="utf-8")
+    found = imported("roll", [str(examples / "lake.yaml")], OPTIONS)
+    assert (found.settings.sheet.version, found.job.old_log_prob) == (wanted, passes)
+
+
 def test_deepspeed_is_of_earlier_versions():
     words = (
         f"{T}.strategy_args.strategy_name=deepspeed_train {T}.{CONFIG}.zero_optimization.stage=2"
