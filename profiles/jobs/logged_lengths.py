@@ -85,7 +85,8 @@ def with_logged_lengths(work: Workload, place: JobPlace) -> Workload:
     room = None
     if work.max_total_tokens is not None:
         others = mean_length(prompts) + work.mean_observations_tokens
-        room = work.max_total_tokens - math.ceil(others)
+        # The mean of a distribution that was fitted is off in its last digits, and may be above a whole number that was said.
+        room = work.max_total_tokens - math.ceil(others * (1 - ROUNDING))
         if room < 1:
             beside = "the mean prompt and observations" if work.environments else "the mean prompt"
             raise place.error(

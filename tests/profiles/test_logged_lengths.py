@@ -123,6 +123,16 @@ def test_a_limit_of_both_together_leaves_responses_what_prompts_leave():
     assert with_logged_lengths(work(8192, total=4096), PLACE).response_tokens == 4096 - 127
 
 
+@given(st.integers(2, 600), st.integers(1, 600))
+def test_a_whole_mean_prompt_leaves_all_that_is_not_it(mean, more):
+    """Fitted means are off in their last digits, on either side."""
+    response = Logged(mean=500, max=3000)
+    found = with_logged_lengths(
+        work(response, Logged(mean=mean, max=mean + more), 3000 + mean), PLACE
+    )
+    assert found.response_tokens.max == 3000
+
+
 def test_fewer_cut_than_usual_narrow_the_spread():
     usual = load_length_spreads().response_log_std.value
     lengths = resolved(Logged(mean=167.27, max=256, clip_ratio=0.082))
