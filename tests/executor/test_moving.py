@@ -219,8 +219,9 @@ def undisturbed(shared_workers, ray_slots, tmp_path_factory):
     return found
 
 
+@pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("point", first(1, POINTS))
+@pytest.mark.parametrize("point", POINTS)
 def test_a_run_that_is_killed_in_a_move_resumes_by_the_plan_that_is_named(
     undisturbed, tmp_path, monkeypatch, point
 ):

@@ -386,6 +386,7 @@ def test_a_first_plan_is_shown_where_samples_are_handed_on_until_the_whole_answe
     assert "still searching" not in page.inner_text("#what")
 
 
+@pytest.mark.full
 def test_modes_that_hand_samples_on_are_answered_beside_pinned_ones(page):
     """States that random moves seldom reach: each mode with its staleness, two scenarios, and a link to them."""
     for mode in ("one-step-off", "async"):
