@@ -223,7 +223,11 @@ def test_a_check_names_what_runs_out_first_and_what_to_type(script, rlplan):
 
 @pytest.mark.full
 def test_a_check_says_where_no_few_changes_make_it_fit(script, rlplan):
-    large = ("actor_rollout_ref.model.path=Qwen/Qwen2.5-72B", "trainer.nnodes=1")
+    large = (
+        "actor_rollout_ref.model.path=Qwen/Qwen2.5-72B",
+        "trainer.nnodes=1",
+        "trainer.n_gpus_per_node=4",
+    )
     answer = rlplan("check", "verl", script, *large, *GPU)
     assert answer.code == 1
     assert "no change of up to three settings that was tried makes it fit" in answer.err

@@ -44,6 +44,7 @@ BASES = {
         ),
         "samples again": f"{TOGETHER} --dynamic_sample true --beta 0",
         "turns": f"{TOGETHER} --multi_turn_scheduler math_tip_trick --vllm_max_model_len 8192",
+        "images": TOGETHER.replace("Qwen/Qwen3-8B", "Qwen/Qwen2.5-VL-7B-Instruct"),
         "an optimizer on the host": f"{MEGATRON} --optimizer_cpu_offload true",
         "weights in fp32": f"{TOGETHER} --torch_dtype float32",
         "a short engine": f"{SERVER} --rollout.vllm_max_model_len 2048",

@@ -97,6 +97,15 @@ BASES = {
     " actor_rollout_ref.model.path=Qwen/Qwen2.5-VL-7B-Instruct",
     "TensorRT-LLM": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo actor_rollout_ref.rollout.name=trtllm"
     " actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B actor_rollout_ref.rollout.expert_parallel_size=2",
+    "Megatron, padded": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=gae"
+    " actor_rollout_ref.model.use_remove_padding=False critic.model.use_remove_padding=False",
+    "Megatron without a critic, padded": f"{COMMON} {COUNTED} {MOE} algorithm.adv_estimator=grpo"
+    " actor_rollout_ref.model.use_remove_padding=False",
+    # Of 0.6.1 at the latest, where engines are called in the trainer's process.
+    "a critic of before": f"{COMMON} {COUNTED} algorithm.adv_estimator=gae critic.model.fsdp_config.param_offload=True"
+    " actor_rollout_ref.rollout.mode=sync",
+    "rLLM apart": f"{COMMON} {COUNTED} algorithm.adv_estimator=grpo rllm.async_training.enable=true"
+    " rllm.async_training.mini_batch_size=16 rollout.nnodes=1 rollout.n_gpus_per_node=8",
 }
 # Further trainers and an engine, whose keys are in no catalogue.
 OTHERS = {
@@ -123,7 +132,7 @@ OTHERS = {
 OF_FILES = {"--config-name", "defaults"}
 # Of passes that are only the reference's, or only of those that learn.
 OF_ONE_ROLE = r"\.(log_prob|ppo_micro|ppo_max|use_dynamic)_"
-WORDS = ("actually_other", "Qwen/Qwen2.5-7B")
+WORDS = ("actually_other", "Qwen/Qwen2.5-7B", "async")
 
 
 @cache
