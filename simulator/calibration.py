@@ -35,8 +35,8 @@ from rlplan.calibration import (
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.analytic.efficiencies import Spreads, load_spreads
+from rlplan.simulator.columns import Floats
 from rlplan.simulator.observations import Observation, Part
-from rlplan.simulator.placed import Floats
 
 Names = tuple[str, ...]
 LINK_FACTORS = tuple(link_factor(link) for link in LINKS)

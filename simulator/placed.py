@@ -11,7 +11,6 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import DISTRIBUTIONS, Task, in_calls, tasks_of
@@ -38,7 +37,7 @@ from rlplan.rules.batches import rank_sequences
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import EngineSheet, ExpertLoop, LogitTensors
 from rlplan.simulator.answers import answers_of, job_of_any_lengths
-from rlplan.simulator.columns import LayoutColumns, columns_of
+from rlplan.simulator.columns import Floats, Ints, LayoutColumns, columns_of
 from rlplan.simulator.model import (
     OFFLOADED,
     adapter_shard,
@@ -156,10 +155,6 @@ def pieces_at(job: Job, device: str, first: int, gpus: int) -> list[tuple[NodeGr
         position += group.gpus
     return pieces
 
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
 
 # The usual way of losses that compare whole distributions: each model's with the mean of both (TRL, experimental/gkd).
 WHOLE_DISTRIBUTIONS: Final = "jensen-shannon"

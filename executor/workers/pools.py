@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
@@ -267,10 +267,15 @@ def is_lost(reference: Any) -> bool:
     return False
 
 
-def own_error(error: RayTaskError) -> RlplanError:
-    """Return what a worker raised, as it was there, without Ray's account of it; of another error, that account."""
-    cause = error.cause
-    return cause if isinstance(cause, RlplanError) else RlplanError(f"a worker failed: {error}")
+def raise_own(error: RayTaskError) -> NoReturn:
+    """Raise what a worker raised, as it was there, without Ray's account of it; of another error, that account.
+
+    Raises:
+        RlplanError: Always.
+    """
+    if isinstance(error.cause, RlplanError):
+        raise error.cause from None
+    raise RlplanError(f"a worker failed: {error}") from error
 
 
 def fetched(references: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -289,7 +294,7 @@ def fetched(references: Mapping[Any, Any]) -> dict[Any, Any]:
             ready, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=LOOK_SECONDS)
             values |= dict(zip(ready, ray.get(ready), strict=True))
     except RayTaskError as error:
-        raise own_error(error) from (None if isinstance(error.cause, RlplanError) else error)
+        raise_own(error)
     except RayError as error:
         raise RlplanError(f"a worker died: {error}") from error
     return {key: values[reference] for key, reference in references.items()}

@@ -92,6 +92,11 @@ class _RunSettings:
             return None
         return float(value)
 
+    def said(self, name: str) -> str:
+        """Return a setting's key with its value, as they are given."""
+        key = self.settings.key_of(name)
+        return f"{key}={self.settings.given(key)}"
+
     def all_steps(self) -> int | None:
         """Return the steps of the training, as the framework counts them; None where nothing says it."""
         iterations, updates = self.count("steps"), self.count("updates_of_training")
@@ -190,14 +195,12 @@ def _other_frequencies(run: _RunSettings, name: str, what: str) -> Iterator[str]
     if run.is_off(f"{name}_on") and not run.count(f"{name}_epochs"):
         return
     if run.share(f"{name}_every") is not None and run.all_steps() is None:
-        key = run.settings.key_of(f"{name}_every")
-        said = run.settings.given(key)
-        yield f"{key}={said} is a share of all steps and not counted: no key says how many these are"
+        said = run.said(f"{name}_every")
+        yield f"{said} is a share of all steps and not counted: no key says how many these are"
     for unit in ("epochs", "seconds"):
         if run.count(f"{name}_{unit}"):
-            key = run.settings.key_of(f"{name}_{unit}")
-            said = run.settings.given(key)
-            yield f"{key}={said} is not counted: no key says how many steps there are between {what} by {unit}"
+            said = run.said(f"{name}_{unit}")
+            yield f"{said} is not counted: no key says how many steps there are between {what} by {unit}"
 
 
 def _recovery(run: _RunSettings) -> Iterator[str]:
@@ -205,7 +208,6 @@ def _recovery(run: _RunSettings) -> Iterator[str]:
     if run.is_off("recovery_on") or str(run.value("recovery_on")) == "off":
         return
     names = [f"recovery_{unit}" for unit in ("steps", "epochs", "seconds")]
-    keys = [run.settings.key_of(name) for name in names if run.count(name)]
-    if keys:
-        said = ", ".join(f"{key}={run.settings.given(key)}" for key in keys)
+    said = ", ".join(run.said(name) for name in names if run.count(name))
+    if said:
         yield f"{said}: weights and optimizer are saved to start again from, beside checkpoints, which is not counted"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, get_args
 
 from rlplan.errors import FileError, MissingValueError, nearest_names
 from rlplan.files.frozen import FrozenDict
@@ -31,7 +31,7 @@ from rlplan.planner.configs.missing import missing_beside, missing_values
 from rlplan.planner.configs.models import model_of, notes_of_names
 from rlplan.planner.configs.nodes import with_nodes_of_slurm
 from rlplan.planner.configs.prefilling import prefill_of
-from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS, NOT_FOUND
+from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS, NOT_FOUND, OF_MISSING
 from rlplan.planner.configs.reading.configuration import read_configuration
 from rlplan.planner.configs.reading.given import OF_WORK, GivenValue, scalar
 from rlplan.planner.configs.reading.launched import with_files, without_file
@@ -54,8 +54,6 @@ from rlplan.profiles.catalog import load_engine, load_model, model_names, resolv
 from rlplan.workload import Logged, longest
 
 CONFIG_NAME = "--config-name"
-# Begins the key that stands for a file which another builds on and which is not at hand.
-OF_MISSING: Final = f"{INHERITS}: "
 # Keys that name files of all others.
 READ_BEFORE = frozenset({"config", INHERITS, *CONFIG_FLAGS, *CONFIG_FLAGS.values()})
 # verl's own, whose defaults are known: verl 0.9.1, trainer/config/.
@@ -346,7 +344,7 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     _set_values(settings, options.values, folder)
     lay_mirrors(settings)
     _replace_models(settings, options)
-    if "--config-name" not in settings.doubts:
+    if CONFIG_NAME not in settings.doubts:
         settings.doubts |= dict.fromkeys(settings.has(f"{OF_MISSING}*"), NOT_FOUND)
     _check_fork(settings)
     _check_section(settings)

@@ -262,10 +262,10 @@ def with_own_reference(job: Job) -> Job:
     adapter = job.adapter("actor")
     if adapter is None or not load_algorithm(job.algorithm).shares_reference(job):
         return job
-    apart = replace(adapter, shares_reference=False)
+    adapters = job.adapters or FrozenDict[Role, Adapter]()
     return replace(
         job,
-        adapters=FrozenDict({**(job.adapters or {}), "actor": apart}),
+        adapters=adapters.with_item("actor", replace(adapter, shares_reference=False)),
         models=FrozenDict({"reference": job.models["actor"], **job.models}),
     )
 

@@ -57,12 +57,15 @@ OTHER_MODULES: Final = "modules computed again that are neither experts nor the 
 UNLIKE: Final = "stages of unlike layers, forecast as even ones that are not interleaved"
 
 
-def ray_width(settings: Settings, least: int) -> int | None:
-    """Return the GPUs of a node as a script's own `ray start` says them; None where it says none, or too few.
+def said_width(settings: Settings, least: int) -> int | None:
+    """Return the GPUs of a node, as a key or a script's own `ray start` says them; None where neither does, or that says too few.
 
     Args:
         least: GPUs that a node has at least, as other keys have it.
     """
+    said = settings.optional_whole("gpus_per_node")
+    if said:
+        return said
     given = settings.flat.get(settings.key_of("ray_gpus"))
     if given is None or given.gaps or not isinstance(given.value, int):
         return None

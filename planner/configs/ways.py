@@ -183,8 +183,8 @@ def _sharing(job: Job) -> FrozenDict[Role, Adapter] | None:
     adapter = job.adapter("actor")
     if adapter is None or job.models.get("reference") != job.models["actor"]:
         return job.adapters
-    shared = replace(adapter, shares_reference=True)
-    return FrozenDict({**(job.adapters or {}), "actor": shared})
+    adapters = job.adapters or FrozenDict[Role, Adapter]()
+    return adapters.with_item("actor", replace(adapter, shares_reference=True))
 
 
 def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:

@@ -33,7 +33,8 @@ from rlplan.planner.plans.assembly import Choice, plan_of, with_largest_share
 from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING, violations
 from rlplan.results.forecast import Forecast
-from rlplan.simulator.placed import Floats, Ints, Site
+from rlplan.simulator.columns import Floats, Ints
+from rlplan.simulator.placed import Site
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.spot import stopping_parts
 

@@ -22,7 +22,8 @@ from rlplan.planner.placements.partitions import ColocatedSet
 from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING
 from rlplan.profiles.analytic.ordered import distinct
-from rlplan.simulator.placed import Flags, Floats, Ints, Site
+from rlplan.simulator.columns import Flags, Floats, Ints
+from rlplan.simulator.placed import Site
 
 
 class BesideGeneration(NamedTuple):

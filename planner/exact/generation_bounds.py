@@ -29,13 +29,13 @@ from rlplan.models import layer_kinds
 from rlplan.profiles.analytic.ordered import distinct
 from rlplan.profiles.tables.remembered import kept_with
 from rlplan.sheets import EngineSheet
+from rlplan.simulator.columns import Flags, Floats, Ints
 from rlplan.simulator.environments import host_share
 from rlplan.simulator.generation.episodes import Episode, EpisodeShare
 from rlplan.simulator.generation.nodes import NODES
 from rlplan.simulator.generation.prices import EngineSteps
 from rlplan.simulator.generation.replica import blocks_of
 from rlplan.simulator.generation.shares import longest_episodes
-from rlplan.simulator.placed import Flags, Floats, Ints
 from rlplan.simulator.workload import statistics_of
 
 # Seconds that no generation of a replica can beat, in closed form: nothing is played.

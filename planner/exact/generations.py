@@ -32,6 +32,7 @@ from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
 from rlplan.rules.flow import transitions
 from rlplan.simulator.answers import job_of_any_lengths
+from rlplan.simulator.columns import Flags, Floats, Ints
 from rlplan.simulator.costs.syncs import least_sync_seconds, transition_cost
 from rlplan.simulator.costs.taskcost import call_of, times_of
 from rlplan.simulator.generation.caching import kept_block_bytes
@@ -56,7 +57,7 @@ from rlplan.simulator.memory.transition_memory import (
     transition_terms,
 )
 from rlplan.simulator.model import as_told
-from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTransition, Site
+from rlplan.simulator.placed import PlacedTask, PlacedTransition, Site
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload import statistics_of
 from rlplan.transfers import TRANSFERS, TWO_COPIES, TransitionName

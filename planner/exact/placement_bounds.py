@@ -23,7 +23,8 @@ from rlplan.planner.placements.partitions import ColocatedSet, Placement, genera
 from rlplan.planner.requests.schedules import SYNC, Schedule
 from rlplan.planner.requests.specs import ROUNDING
 from rlplan.simulator.asynchronous.setting import MOST_PIECES, OWN
-from rlplan.simulator.placed import Floats, Ints, Site
+from rlplan.simulator.columns import Floats, Ints
+from rlplan.simulator.placed import Site
 
 # Level 2 of the search: how the pools beside the one that generates share the rest of the cluster.
 #

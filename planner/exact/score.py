@@ -16,7 +16,7 @@ from rlplan.planner.objectives import Objective, SecondRates, limited_objectives
 from rlplan.planner.requests.schedules import Schedule
 from rlplan.planner.requests.specs import ROUNDING
 from rlplan.profiles.facts import Facts
-from rlplan.simulator.placed import Floats, Ints
+from rlplan.simulator.columns import Floats, Ints
 from rlplan.simulator.timeline.expenses import SECONDS_PER_HOUR, PoolRates, pool_rates
 
 

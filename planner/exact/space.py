@@ -54,6 +54,7 @@ from rlplan.profiles.tables.remembered import LeastRecentlyUsed
 from rlplan.results.forecast import InfeasiblePlacement
 from rlplan.rules.batches import rank_sequences
 from rlplan.simulator.asynchronous.setting import least_prompts
+from rlplan.simulator.columns import Floats
 from rlplan.simulator.costs.taskcost import data_bytes, times_of, transfer_cost
 from rlplan.simulator.generation.generating import begun
 from rlplan.simulator.generation.over_provisioning import (
@@ -68,7 +69,7 @@ from rlplan.simulator.generation.shares import (
     first_replicas_rows,
     longest_shares,
 )
-from rlplan.simulator.placed import Floats, PlacedTask, Site, host_site
+from rlplan.simulator.placed import PlacedTask, Site, host_site
 from rlplan.simulator.stages import task_cost
 from rlplan.simulator.workload import learnt_work, statistics_of
 from rlplan.transfers import TransitionName

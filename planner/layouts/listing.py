@@ -1,7 +1,9 @@
 """Listing the layouts of a role's tasks on sites, before any memory or time; jobs that differ in their lengths share most listings."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,10 +25,13 @@ from rlplan.planner.layouts.settings import (
 )
 from rlplan.planner.placements.arrangements import Arranged
 from rlplan.rules.batches import rank_sequences
+from rlplan.sheets import EngineSheet
 from rlplan.simulator.answers import job_of_any_lengths
-from rlplan.simulator.columns import COLUMNS, RECOMPUTES, LayoutColumns
+from rlplan.simulator.columns import COLUMNS, RECOMPUTES, Flags, Ints, LayoutColumns
 from rlplan.simulator.model import as_told
-from rlplan.simulator.placed import Flags, Ints, Site
+from rlplan.simulator.placed import Site
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,7 +63,7 @@ class Listing:
 
 
 # Listings, and layouts of generation with how many what is pinned rules out, by all that decides them.
-KeptListings = dict[Hashable, "Listing | tuple[list[TaskPlan], int]"]
+KeptListings = dict[Hashable, Any]
 
 
 def listing_of(
@@ -69,15 +74,9 @@ def listing_of(
     Args:
         kept: What was listed before, which this adds to.
     """
-    decides = _decides(space, tasks)
-    if decides is None:
-        return _RoleLayouts(space, tasks).listing(sites)
-    key = (decides, tuple(task.name for task in tasks), tuple(sites))
-    found = kept.get(key)
-    if found is None:
-        found = kept[key] = _RoleLayouts(space, tasks).listing(sites)
-    assert isinstance(found, Listing), "a role's tasks were asked for"
-    return found
+    names = tuple(task.name for task in tasks)
+    find = partial(_RoleLayouts(space, tasks).listing, sites)
+    return _once(kept, _decides(space, tasks), (names, tuple(sites)), find)
 
 
 def generations_of(
@@ -90,15 +89,21 @@ def generations_of(
     """
     task = space.generate_task()
     fits = has_positions(space.job.workload, space.job.architecture(task.role))
-    decides = _decides(space, (task,))
+    find = partial(space.generation_layouts, site)
+    return _once(kept, _decides(space, (task,)), (fits, site), find)
+
+
+def _once(
+    kept: KeptListings, decides: Hashable | None, asked: tuple[Hashable, ...], find: Callable[[], T]
+) -> T:
+    """Return what is found, once for all that decides it; each time where that is None."""
     if decides is None:
-        return space.generation_layouts(site)
-    key = (decides, fits, site)
-    found = kept.get(key)
-    if found is None:
-        found = kept[key] = space.generation_layouts(site)
-    assert isinstance(found, tuple), "layouts of generation were asked for"
-    return found
+        return find()
+    key = decides, *asked
+    if key not in kept:
+        kept[key] = find()
+    listed: T = kept[key]
+    return listed
 
 
 def _decides(space: LayoutSpace, tasks: Sequence[Task]) -> Hashable | None:
@@ -120,7 +125,12 @@ def _budgets(space: LayoutSpace, task: Task) -> bool:
     draft = space.drafts.get(task.name)
     if draft is not None and draft.token_budget is not None:
         return True
-    return packs(as_told(space.facts.engine(space.engine_of(task)), task, space.job), space.job)
+    return packs(_engine_of(space, task), space.job)
+
+
+def _engine_of(space: LayoutSpace, task: Task) -> EngineSheet:
+    """Return the engine that runs a task, as the job tells it."""
+    return as_told(space.facts.engine(space.engine_of(task)), task, space.job)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +166,8 @@ class _RoleLayouts:
     def _layouts(self, task: Task, cuts: Sequence[Sizes]) -> TaskLayouts:
         """Return a task's layouts in every cut."""
         space, draft = self.space, self.space.drafts.get(task.name)
-        engine = as_told(space.facts.engine(space.engine_of(task)), task, space.job)
-        pinned = space.asked(self.tasks).sizes
-        groups = [self._settings(task, sizes) for sizes in cuts]
+        engine, pinned = _engine_of(space, task), space.asked(self.tasks).sizes
+        groups = [self._settings(task, engine, sizes) for sizes in cuts]
         columns = columns_for(
             engine,
             groups,
@@ -177,10 +186,11 @@ class _RoleLayouts:
             columns, cut = columns.rows(kept), cut[kept]
         return TaskLayouts(columns, cut, dropped)
 
-    def _settings(self, task: Task, sizes: Sizes) -> tuple[Sizes, tuple[Setting, ...]]:
+    def _settings(
+        self, task: Task, engine: EngineSheet, sizes: Sizes
+    ) -> tuple[Sizes, tuple[Setting, ...]]:
         """Return the sizes with which a task has a cut, and its settings there."""
         space, draft = self.space, self.space.drafts.get(task.name)
-        engine = as_told(space.facts.engine(space.engine_of(task)), task, space.job)
         if task.kind == "train":
             model = space.job.architecture(task.role)
             return sizes, train_settings(sizes, model, engine, space.job, draft)

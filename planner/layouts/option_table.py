@@ -20,7 +20,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.layouts.layout_space import LayoutSpace
 from rlplan.planner.layouts.listing import KeptListings, generations_of, listing_of
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.columns import LayoutColumns, Zero
+from rlplan.simulator.columns import Flags, Floats, Ints, LayoutColumns, Zero
 from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     GRADIENTS_SHARDED,
@@ -28,7 +28,7 @@ from rlplan.simulator.memory.task_memory import (
 )
 from rlplan.simulator.memory.terms import LayoutMemory
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
-from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, Site
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, Site
 from rlplan.simulator.stages.infer import layout_seconds
 from rlplan.simulator.timeline.pool_memory import inputs_away_bytes, off_loaded_terms
 from rlplan.stages import Stage

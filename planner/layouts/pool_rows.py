@@ -19,7 +19,8 @@ from rlplan.planner.layouts.option_table import (
 )
 from rlplan.planner.placements.partitions import GENERATION, ColocatedSet
 from rlplan.profiles.analytic.ordered import distinct, distinct_rows
-from rlplan.simulator.placed import Floats, Ints, Site
+from rlplan.simulator.columns import Floats, Ints
+from rlplan.simulator.placed import Site
 
 # How dear memory is for quick choices, in shares of (a pool's least seconds) / (a GPU's memory): from
 # nothing to everything. They only decide how good the first plan is, not what is found in the end.

@@ -11,6 +11,7 @@ from rlplan.plan import TaskPlan
 from rlplan.probing import USUAL, ModelPass, PassName, is_uneven
 from rlplan.results.forecast import CALL
 from rlplan.rules.batches import rank_sequences
+from rlplan.simulator.columns import Floats
 from rlplan.simulator.costs.passes import gradient_exchange, infer_parts, train_parts
 from rlplan.simulator.costs.pricing import HOST_SPREAD
 from rlplan.simulator.costs.taskcost import (
@@ -22,7 +23,7 @@ from rlplan.simulator.costs.taskcost import (
     times_of,
     with_spread,
 )
-from rlplan.simulator.placed import Floats, PlacedTask, PlacedTasks
+from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
     computed_batch,
     micro_batch_of,

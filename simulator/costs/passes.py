@@ -27,7 +27,7 @@ from rlplan.profiles.analytic.efficiencies import host_step
 from rlplan.profiles.analytic.ordered import distinct
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.columns import SHARD_COLUMNS
+from rlplan.simulator.columns import SHARD_COLUMNS, Flags, Floats, Ints
 from rlplan.simulator.costs.pricing import (
     Direction,
     Setting,
@@ -60,7 +60,7 @@ from rlplan.simulator.costs.taskcost import (
 from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
 from rlplan.simulator.costs.towers import training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
-from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks
+from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
     held_by,
 )

@@ -38,6 +38,7 @@ from rlplan.plan import Recompute, TaskPlan
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import USUAL_KERNELS, BiasBytes, EngineSheet, ExpertLoop, KernelRates
+from rlplan.simulator.columns import Ints
 from rlplan.simulator.costs.scans import scan_seconds
 from rlplan.simulator.model import (
     ADAPTER_IN,
@@ -53,7 +54,7 @@ from rlplan.simulator.model import (
     shard_of,
     with_casts,
 )
-from rlplan.simulator.placed import Ints, PlacedTask, Site
+from rlplan.simulator.placed import PlacedTask, Site
 
 # Dropout's and softmax's passes per score in each direction, in bytes of 16-bit values and 8-bit masks: forward reads and writes
 # the softmax's row, reads and writes the dropout's and its mask (9); backward reads and writes the dropout's gradient and mask,

@@ -6,8 +6,9 @@ import numpy as np
 
 from rlplan.models import Batch
 from rlplan.sheets import EngineSheet
+from rlplan.simulator.columns import Floats, Ints
 from rlplan.simulator.model import padded_to_longest
-from rlplan.simulator.placed import Floats, Ints, PlacedTask, PlacedTasks
+from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.workload import (
     PADDED_ALIKE,
     RUN_STEPS,

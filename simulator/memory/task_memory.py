@@ -24,7 +24,7 @@ from rlplan.models import (
     layer_kinds,
 )
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.columns import SHARD_COLUMNS
+from rlplan.simulator.columns import SHARD_COLUMNS, Flags, Floats, Ints
 from rlplan.simulator.costs.teaching import loss_tensors_bytes
 from rlplan.simulator.costs.towers import (
     is_frozen,
@@ -64,7 +64,7 @@ from rlplan.simulator.model import (
     sums_bytes,
     without_tower,
 )
-from rlplan.simulator.placed import Flags, Floats, Ints, PlacedTask, PlacedTasks, whole
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, whole
 from rlplan.simulator.workload import (
     fullest_tokens,
     held_by,

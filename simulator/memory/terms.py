@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.simulator.placed import Ints
+from rlplan.simulator.columns import Ints
 
 ManyTerms = dict[str, Ints]
 Terms = dict[str, int]

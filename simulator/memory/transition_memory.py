@@ -13,6 +13,7 @@ from rlplan.layout import WHOLE_MODEL, ModelCut
 from rlplan.plan import BUCKET_BYTES
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import EngineSheet
+from rlplan.simulator.columns import Flags, Floats
 from rlplan.simulator.costs.syncs import volume_of
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import (
@@ -26,7 +27,7 @@ from rlplan.simulator.memory.task_memory import (
 )
 from rlplan.simulator.memory.terms import Terms, weights_term
 from rlplan.simulator.model import largest_shard, layer_parameters
-from rlplan.simulator.placed import Flags, Floats, PlacedTask, PlacedTasks, PlacedTransition, whole
+from rlplan.simulator.placed import PlacedTask, PlacedTasks, PlacedTransition, whole
 from rlplan.transfers import TRANSFERS
 from rlplan.weight_syncs import SyncMethod
 

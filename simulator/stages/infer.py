@@ -5,6 +5,7 @@ import numpy as np
 from rlplan.estimate import Estimate
 from rlplan.models import Batch
 from rlplan.results.forecast import CALL
+from rlplan.simulator.columns import Floats
 from rlplan.simulator.costs import layouts
 from rlplan.simulator.costs.layouts import passes_cost
 from rlplan.simulator.costs.pricing import pass_seconds, setting_of
@@ -23,7 +24,7 @@ from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import JUDGED_COLUMNS
 from rlplan.simulator.memory.task_memory import passes_memory as memory
 from rlplan.simulator.memory.transition_memory import serving_cache_bytes
-from rlplan.simulator.placed import Floats, PlacedTask, PlacedTasks
+from rlplan.simulator.placed import PlacedTask, PlacedTasks
 
 __all__ = ["cost", "layout_seconds", "memory"]
 

@@ -10,9 +10,10 @@ from rlplan.plan import HOST_DEVICE
 from rlplan.profiles.analytic.efficiencies import load_host_costs
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.results.forecast import CALL
+from rlplan.simulator.columns import Floats
 from rlplan.simulator.costs.taskcost import TaskCost, cost_of, data_bytes, times
 from rlplan.simulator.memory.terms import TaskMemory
-from rlplan.simulator.placed import Floats, PlacedTask
+from rlplan.simulator.placed import PlacedTask
 
 
 def rule_cost(placed: PlacedTask) -> TaskCost:

@@ -20,7 +20,7 @@ from rlplan.parts import num_parameters
 from rlplan.plan import ResourcePool
 from rlplan.results.forecast import MemoryForecast, MemoryMoment
 from rlplan.rules.layouts import FULLY_SHARDED
-from rlplan.simulator.columns import RECOMPUTES, SHARD_COLUMNS
+from rlplan.simulator.columns import RECOMPUTES, SHARD_COLUMNS, Floats
 from rlplan.simulator.generation.generating import begun, host_cache_bytes
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.memory.task_memory import (
@@ -48,7 +48,7 @@ from rlplan.simulator.memory.transition_memory import (
     transition_terms,
 )
 from rlplan.simulator.model import OFFLOADED, largest_shard, layer_activation_bytes
-from rlplan.simulator.placed import Floats, PlacedPlan, PlacedTask, PlacedTasks, PlacedTransition
+from rlplan.simulator.placed import PlacedPlan, PlacedTask, PlacedTasks, PlacedTransition
 from rlplan.simulator.stages import task_memory
 from rlplan.workload import longest
 

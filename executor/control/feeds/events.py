@@ -8,7 +8,6 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from rlplan.errors import RlplanError
 from rlplan.executor.control.pending_calls import (
     CallSpan,
     PendingCall,
@@ -19,7 +18,7 @@ from rlplan.executor.control.pending_calls import (
     stretch_of,
 )
 from rlplan.executor.workers.calls import CallReport
-from rlplan.executor.workers.pools import LOOK_SECONDS, fetched, own_error
+from rlplan.executor.workers.pools import LOOK_SECONDS, fetched, raise_own
 from rlplan.trace import Span
 
 Then = Callable[[list[Any]], None]
@@ -89,9 +88,7 @@ class Events:
                 wait.lost()
                 return
             except RayTaskError as error:
-                raise own_error(error) from (
-                    None if isinstance(error.cause, RlplanError) else error
-                )
+                raise_own(error)
         wait.missing -= 1
         if not wait.missing:
             wait.then([wait.values[each] for each in wait.references])

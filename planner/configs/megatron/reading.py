@@ -42,9 +42,9 @@ from rlplan.planner.configs.sizes import (
     SERVICE,
     divided,
     models_of,
-    ray_width,
     recomputed_parts,
     role_sizes,
+    said_width,
     trainer_options,
     updates_of,
 )
@@ -248,10 +248,7 @@ def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
 
 def _said_width(settings: Settings) -> int | None:
     """Return the GPUs of a node, as a key or the script's own `ray start` says them; None where neither does."""
-    said = settings.optional_whole("gpus_per_node")
-    if said is not None:
-        return said
-    return ray_width(settings, gpus_of_a_node(settings))
+    return said_width(settings, gpus_of_a_node(settings))
 
 
 def _is_served(settings: Settings, role: Role) -> bool:

@@ -278,7 +278,7 @@ class _Composer:
             elif self._files.is_own(whole):
                 self.choices[INHERITS] = self._chosen((name,), path)
             else:
-                self.places[f"{INHERITS}: {whole}"] = str(path)
+                self.places[f"{OF_MISSING}{whole}"] = str(path)
 
     def _names(self, entry: _Entry) -> tuple[str, ...]:
         """Return the files that are chosen: by an argument, by a file's `override`, or by the entry itself."""
@@ -366,7 +366,7 @@ def composed(
     if named is None or own:
         return arguments, {}
     missing = missing_file(name, arguments["--config-name"].where)
-    return {**arguments, f"{INHERITS}: {name}": missing}, {"--config-name": NOT_FOUND}
+    return {**arguments, f"{OF_MISSING}{name}": missing}, {"--config-name": NOT_FOUND}
 
 
 def _own_files(sheet: ConfigSheet) -> tuple[str, ...]:
@@ -448,6 +448,8 @@ def config_option(words: list[Text], name: str) -> Text | None:
 
 
 INHERITS = "defaults"
+# Begins the key that stands for a file which another builds on and which is not at hand.
+OF_MISSING = f"{INHERITS}: "
 # What hydra puts behind a file's name whose keys stand beside the list, or at the top, where such lists stand.
 IN_PLACE: Final = re.compile(r"@_(?:here|global)_$")
 # Of a mapping that takes the place of the inherited one instead of being merged into it.
@@ -520,7 +522,7 @@ def _merged(
         parent = path.parent / IN_PLACE.sub("", each)
         parent = parent if parent.suffix else parent.with_suffix(".yaml")
         if not parent.is_file():
-            inherited[f"{INHERITS}: {each}"] = str(path)
+            inherited[f"{OF_MISSING}{each}"] = str(path)
             continue
         more, where = _merged(parent, (*seen, path.resolve()), repeats=repeats)
         data = laid_over(data, more)
@@ -647,10 +649,8 @@ def resolved(
         tree = OmegaConf.create(whole)
     except OmegaConfBaseException:
         tree = OmegaConf.create(_readable(whole))
-    missing = (key for key in places if key.startswith(f"{INHERITS}: "))
-    flat: Flat = {
-        key: missing_file(key.removeprefix(f"{INHERITS}: "), places[key]) for key in missing
-    }
+    missing = (key for key in places if key.startswith(OF_MISSING))
+    flat: Flat = {key: missing_file(key.removeprefix(OF_MISSING), places[key]) for key in missing}
     for key, path, value in _leaves(data, "", ()):
         argument = over.get(key)
         if argument is not None and (argument.gaps or "${" not in str(value)):

@@ -290,33 +290,42 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
     sheet = settings.sheet
     order = sheet.versions.index
     later = (each for each in reversed(sheet.versions) if order(each) > order(known))
+    checkouts = _with_marks(sheet, script)
     for version in later:
         then = replace(sheet, version=version)
         if any(
             _is_gone(then, each.older or key, each.value) for key, each in settings.flat.items()
         ):
             continue
-        marked = next(_marked(sheet, version, script), None)
+        marked = next(_marked(sheet, version, checkouts), None)
         if marked is not None:
             return version, f"with {marked[0]} as from {version} on ({marked[1]})"
     return None
 
 
-def _marked(sheet: ConfigSheet, version: str, script: Path) -> Iterator[tuple[str, Path]]:
+def _marked(
+    sheet: ConfigSheet, version: str, checkouts: Sequence[Path]
+) -> Iterator[tuple[str, Path]]:
     """Yield the texts that only checkouts of a version or behind it have, each with the file that has it."""
     marks = sheet.version_marks.get(version, FrozenDict())
-    near = _checkouts(sheet, script) if marks else {}
-    for folder, (name, text) in product(chain(*near.values()), marks.items()):
+    for folder, (name, text) in product(checkouts, marks.items()):
         file = folder / name
         if file.is_file() and text in _text_beside(file):
             yield text, file
 
 
+def _with_marks(sheet: ConfigSheet, script: Path) -> Sequence[Path]:
+    """Return where a checkout may lie whose code tells its version; nowhere for a framework whose code does not."""
+    near = _checkouts(sheet, script) if sheet.version_marks else {}
+    return tuple(chain(*near.values()))
+
+
 def _by_code(settings: Settings, script: Path) -> bool:
     """Take the newest version whose code a checkout has that says no number, and tell whether there is one."""
     sheet = settings.sheet
+    checkouts = _with_marks(sheet, script)
     for version in reversed(sheet.versions):
-        for text, file in _marked(sheet, version, script):
+        for text, file in _marked(sheet, version, checkouts):
             settings.sheet = sheet.of(version)
             settings.version_reason = f"with {text} and no version's number ({file})"
             return True

@@ -21,9 +21,9 @@ from rlplan.planner.configs.sizes import (
     MOST_RUNNING,
     divided,
     nearest_divisor,
-    ray_width,
     role_sizes,
     rollout_engine,
+    said_width,
     trainer_options,
     zero_stage,
 )
@@ -144,8 +144,7 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
 
 def _said_width(settings: Settings) -> int | None:
     """Return the GPUs of a node, as mason.py's command or the script's own `ray start` says them."""
-    least = max(_learners(settings))
-    return settings.optional_whole("gpus_per_node") or ray_width(settings, least)
+    return said_width(settings, max(_learners(settings)))
 
 
 def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:

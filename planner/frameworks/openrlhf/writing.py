@@ -169,9 +169,8 @@ def _generation(export: Export) -> None:
 def _losses(export: Export) -> None:
     export.put_losses()
     if not export.losses["entropy_coefficient"] and export.plan.job.trainer("actor").logits is None:
-        export.values.pop(
-            "actor.entropy_coef", None
-        )  # a weight of 0 computes entropies all the same
+        # A weight of 0 computes entropies all the same.
+        export.values.pop("actor.entropy_coef", None)
     low, high = export.losses["clip_ratio"], export.losses["clip_ratio_high"]
     if low != high:
         export.values["actor.eps_clip_low_high"] = (low, high)

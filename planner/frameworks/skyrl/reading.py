@@ -17,6 +17,7 @@ from rlplan.job import (
 )
 from rlplan.models import Adapter
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
+from rlplan.planner.configs.broken import divides
 from rlplan.planner.configs.engine_keys import engine_weights
 from rlplan.planner.configs.losses import (
     algorithm_notes,
@@ -310,7 +311,7 @@ def ranks_of(settings: Settings, role: Role) -> int:
     own = of_role(settings, role)
     copy = math.prod(own.whole(name) for name in ("tp", "pp", "cp"))
     gpus = gpus_of(settings, role)
-    return gpus // copy if copy >= 1 and gpus % copy == 0 else 0
+    return gpus // copy if divides(copy, gpus) else 0
 
 
 def _updates(settings: Settings, prompts: int, samples: int) -> int:
@@ -318,9 +319,8 @@ def _updates(settings: Settings, prompts: int, samples: int) -> int:
     ranks, mini = ranks_of(settings, "actor"), settings.whole("mini_prompts") * samples
     updates = updates_of_rows(settings, prompts, samples)
     way = settings.word("uneven_updates")
-    if (
-        not ranks or not mini % ranks or mini < ranks or way == STOPS
-    ):  # where it stops, a rule says so
+    # Where a start stops at that, a rule says so.
+    if way == STOPS or not ranks or mini % ranks == 0 or mini < ranks:
         return updates
     kept = mini // ranks
     if way == LOSES:

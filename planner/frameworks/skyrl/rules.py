@@ -102,14 +102,12 @@ def updates_are_shared_out_evenly(settings: Settings) -> Iterator[Broken]:
         return
     for role, name in _trained(settings):
         ranks, samples = ranks_of(settings, role), settings.whole("samples")
-        update = settings.whole(name) * samples
+        if not ranks:
+            continue
         problem = f"x generator.n_samples_per_prompt {samples} does not divide by the {role}'s {ranks} ranks"
-        holds = not ranks or divides(ranks, update)
+        holds = divides(ranks, settings.whole(name) * samples)
         yield from unless(
-            holds,
-            name,
-            problem,
-            f"a multiple of {ranks // math.gcd(ranks, samples) if ranks else 1}",
+            holds, name, problem, f"a multiple of {ranks // math.gcd(ranks, samples)}"
         )
 
 
