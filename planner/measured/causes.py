@@ -556,9 +556,12 @@ def _layouts(stage: StageCheck, subject: Subject) -> dict[str, TaskPlan]:
 
 
 def _names(name: str, subject: Subject) -> tuple[str, ...]:
-    held = subject.log.sheet.holds.get(name, ()) if subject.log is not None else ()
+    log = subject.log
+    held = log.sheet.holds.get(name, ()) if log is not None else ()
     own = STAGE_TASKS.get(name, () if held else (name,))
-    return (*own, *(task for inner in held for task in STAGE_TASKS[inner]))
+    # What a timer holds and the log times apart is taken off what the stage took.
+    apart = () if log is None else log.stage_seconds
+    return (*own, *(task for inner in held if inner not in apart for task in STAGE_TASKS[inner]))
 
 
 def tries_of(stage: StageCheck, subject: Subject, least_seconds: float = 0.0) -> tuple[str, ...]:

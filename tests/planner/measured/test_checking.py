@@ -692,8 +692,8 @@ def test_a_loop_over_experts_and_an_eager_engine_are_named_first_where_stages_ta
     found = check_steps(written(tmp_path / "slow.jsonl", steps_of(seconds, "verl")), experts)
     causes = {stage.name: stage.causes for stage in found.stages}
     assert causes["update_actor"][0].startswith("expert loop: ")
-    if found.stages[0].verdict == "slow":
-        assert causes["generation"][0].startswith("eager engine: ")
+    # The sync of weights, which this log times apart, is no part of what generation would take without CUDA graphs.
+    assert causes["generation"][0].startswith("eager engine: ")
 
 
 def test_validation_and_checkpoints_stand_beside_their_forecast(ran, expected, tmp_path):
