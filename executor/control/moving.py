@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from rlplan.dataflow import Task
-from rlplan.errors import UserError
+from rlplan.errors import InfeasibleError, PlanError, SeveralMistakesError, UserError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.controller import MeasuredIteration
 from rlplan.executor.control.start import START, TimeLimit
@@ -68,6 +68,17 @@ class Trial:
     finished: tuple[MeasuredIteration, ...] = ()
     replanned: tuple[Replanned, ...] = ()
     most_seconds: float | None = None
+
+
+def may_be_the_plans(error: Exception) -> bool:
+    """Tell whether what a plan on trial ended with may be its own doing.
+
+    What a user gave (prompts, a reward function, an environment) and a file that cannot be written are wrong under any plan. What
+    ended workers is taken for the plan's: memory may have run out.
+    """
+    if isinstance(error, SeveralMistakesError):
+        return any(map(may_be_the_plans, error.errors))
+    return not isinstance(error, UserError) or isinstance(error, (PlanError, InfeasibleError))
 
 
 def drop_plans(folder: Path, done: int) -> None:

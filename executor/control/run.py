@@ -40,7 +40,13 @@ from rlplan.executor.control.evaluations import (
 )
 from rlplan.executor.control.line_file import LineFile, drop_iterations
 from rlplan.executor.control.metrics import METRICS_FILE, MetricsWriter, read_metrics
-from rlplan.executor.control.moving import PLAN_BEFORE, Adapter, Moving, Trial
+from rlplan.executor.control.moving import (
+    PLAN_BEFORE,
+    Adapter,
+    Moving,
+    Trial,
+    may_be_the_plans,
+)
 from rlplan.executor.control.start import (
     ITERATION,
     ComingReplicas,
@@ -361,8 +367,8 @@ class Run:
         """Go back to the plan before where a plan on trial has failed; tell whether it was one.
 
         Nodes that a cluster has lost are no matter of the plan: another one is searched for those that are left, or the plan
-        before may do with them, and that on trial may be tried again once the run is resumed. What ends no worker, such as
-        a lack of memory, is the plan's own whatever nodes there are.
+        before may do with them, and that on trial may be tried again once the run is resumed. So may it after a mistake of the
+        user's, or with a full disk. What ends no worker, such as a lack of memory, is the plan's own whatever nodes there are.
         """
         trial, failed = self._moving.trial, self.plan
         if trial is None:
@@ -373,7 +379,8 @@ class Run:
         if lacks_nodes and self._joined is not None and self._joined.replans:
             return False
         self._go_back()
-        said = self._moving.failed(failed, self.done, str(error), for_good=not lacks_nodes)
+        for_good = not lacks_nodes and may_be_the_plans(error)
+        said = self._moving.failed(failed, self.done, str(error), for_good=for_good)
         if self._joined is not None:
             self._joined.take(trial.plan)
         write_plan(self._out / PLAN_FILE, trial.plan)

@@ -239,14 +239,16 @@ class MoveAdapter:
         """Take note that a plan did no iteration after so many, and is not to be tried again; return what is said.
 
         Args:
-            for_good: Whether a run that is resumed does not try it again either: it was not for lack of nodes.
+            for_good: Whether a run that is resumed does not try it again either: it may have been its own doing.
         """
         self._decided = None
         if for_good:
             self._bar(plan, max(0, done - 1), f"it did no iteration: {reason}")
         else:
             self.barred.append(plan)
-            self._said.append("that plan lacked nodes, and is not tried again before a resume")
+            self._said.append(
+                "that was not that plan's doing: it is not tried again before a resume"
+            )
         return self._told()
 
     def _told(self) -> tuple[str, ...]:

@@ -15,7 +15,17 @@ from typing import Any
 
 import pytest
 
-from rlplan.errors import NodesMissingError, RlplanError, UserError, WorkerLostError
+from rlplan.errors import (
+    CapabilityError,
+    FileError,
+    InfeasibleError,
+    NodesMissingError,
+    PlanError,
+    RlplanError,
+    SeveralMistakesError,
+    UserError,
+    WorkerLostError,
+)
 from rlplan.executor.control.checkpoints import CheckpointFolder, find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.control.moving import PLAN_BEFORE, TRIAL_START, Moving, Trial
@@ -349,6 +359,27 @@ def test_of_lost_workers_alone_a_run_says_that_their_nodes_were_lost(tmp_path, e
     run = failing(tmp_path, Trial(plan=together(1), tasks=()))
     assert Run._gone_back(run, error) == goes_back
     assert not Run._gone_back(failing(tmp_path, None), error)
+
+
+@pytest.mark.parametrize(
+    ("error", "for_good"),
+    [
+        (DEAD, True),
+        (PlanError("pools want 8 workers"), True),
+        (CapabilityError("engine", "no such engine here"), True),
+        (InfeasibleError("the cache has no room for a sequence"), True),
+        (UserError("environment own.py:Game: step fails: OSError"), False),
+        (FileError("runs/first/metrics.jsonl", "cannot be written: the disk is full"), False),
+        (SeveralMistakesError([UserError("a row"), PlanError("a size")]), True),
+        (SeveralMistakesError([UserError("a row"), UserError("a rule")]), False),
+    ],
+)
+def test_what_is_wrong_under_any_plan_bars_none_for_good(tmp_path, error, for_good):
+    said, run = [], failing(tmp_path, Trial(plan=together(1), tasks=()))
+    run._has_lost_nodes = False
+    run._moving.failed = lambda *_, for_good: said.append(for_good) or ()
+    assert Run._gone_back(run, error)
+    assert said == [for_good]
 
 
 @pytest.mark.full
