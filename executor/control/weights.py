@@ -12,6 +12,7 @@ from rlplan.dataflow import Task
 from rlplan.errors import FileError, RlplanError
 from rlplan.executor.data.remote_folders import fetched_folder
 from rlplan.executor.model.building import FAMILIES, build_stages, read_config
+from rlplan.executor.model.experts import cut_experts
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.weights.pretrained import PretrainedFolder, check_weights
@@ -109,8 +110,19 @@ def check_folder(folder: Path, architecture: ModelArchitecture, head: Head) -> N
                 value=there,
                 allowed=str(value),
             )
+    quantised = getattr(config, "quantization_config", None)
+    if quantised:
+        raise FileError(
+            str(folder / "config.json"),
+            "is of a quantised checkpoint, which is not read here",
+            field="quantization_config",
+            value=quantised.get("quant_method") if isinstance(quantised, dict) else None,
+            allowed="one in bf16, fp16 or fp32",
+        )
     stages = build_stages(architecture, head, 0, folder=folder)
     mesh = RankMesh(train_positions(1, 1), 0, torch.device("cpu"))
+    for stage in stages:
+        cut_experts(stage, mesh)
     source = PretrainedFolder(folder)
     try:
         check_weights(stages, mesh, source, tied=head == "lm" and architecture.tied_embeddings)

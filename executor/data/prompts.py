@@ -170,6 +170,8 @@ def load_tokenizer(spec: str, folder: Path | None = None) -> Tokenizer:
     except (OSError, ValueError, ImportError, KeyError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise FileError(str(path), f"holds no tokenizer that can be read: {reason}") from None
+    if len(tokenizer) <= len(tokenizer.get_added_vocab()):  # made of a `config.json` alone
+        raise FileError(str(path), "holds no tokenizer: there are no tokens beside special ones")
     if tokenizer.eos_token_id is None:
         raise FileError(str(path), "has no end-of-text token", field="eos_token")
     return FolderTokenizer(tokenizer)

@@ -23,6 +23,7 @@ from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.weights.adapted import AdaptedParameters
 from rlplan.executor.weights.flat import Entry, FlatParameters, distinct_parameters, entries_of
 from rlplan.executor.weights.fully_sharded import ExpertParallelParameters, FullyShardedParameters
+from rlplan.files.decoding import load_json
 from rlplan.models import WEIGHT_FILES
 
 SCORE = "score.weight"
@@ -37,20 +38,55 @@ STACKED = {"gate_up_proj": ("gate", "up"), "down_proj": ("down",)}
 ROUTERS = (("mlp.gate.", "block_sparse_moe.gate."),)
 
 
+# Formats that are numbers as they stand; those of quantised weights need scales that lie beside them.
+NUMBERS = ("F64", "F32", "F16", "BF16")
+# What `transformers` reads of a folder: one file, or else those that an index names (`_get_resolved_checkpoint_files` of its
+# `modeling_utils.py`, 5.23).
+WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
+# Rows of an embedding that are compared at a time.
+COMPARED_ROWS = 4096
+
+
+def weight_paths(folder: Path) -> list[Path]:
+    """Return the files that a folder's weights are read from: those that `transformers` reads or, of other names, all.
+
+    Raises:
+        FileError: There are none, or its index is broken or names one that is missing.
+    """
+    if (folder / WHOLE).exists():
+        return [folder / WHOLE]
+    index = folder / INDEX
+    if not index.exists():
+        paths = sorted(folder.glob(WEIGHT_FILES))
+        if not paths:
+            raise FileError(str(folder), "holds no weights", allowed=WEIGHT_FILES)
+        return paths
+    held = load_json(index)
+    named = held.get("weight_map") if isinstance(held, dict) else None
+    if not isinstance(named, dict) or not named:
+        allowed = "files by names of weights"
+        raise FileError(str(index), "is no index of weights", field="weight_map", allowed=allowed)
+    names = sorted(set(map(str, named.values())))
+    missing = [name for name in names if not (folder / name).exists()]
+    if missing:
+        problem = (
+            f"is missing; {INDEX} names {len(names)} files, of which {len(missing)} are not there"
+        )
+        raise FileError(str(folder / missing[0]), problem)
+    return [folder / name for name in names]
+
+
 class PretrainedFolder:
     """Read parts of the tensors of a folder.
 
     Raises:
-        FileError: The folder holds no weights, or no model's.
+        FileError: The folder holds no weights, not all that its index names, or no model's.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._files, self._open = ExitStack(), dict[str, Any]()
-        paths = sorted(folder.glob(WEIGHT_FILES))
-        if not paths:
-            raise FileError(str(folder), "holds no weights", allowed=WEIGHT_FILES)
-        for path in paths:
+        for path in weight_paths(folder):
             try:
                 file = self._files.enter_context(safe_open(path, framework="pt"))
             except (OSError, SafetensorError) as error:
@@ -78,6 +114,14 @@ class PretrainedFolder:
             FileError: There is none of this name.
         """
         return tuple(self._slice(name).get_shape())
+
+    def format(self, name: str) -> str:
+        """Return the format of a tensor, as safetensors names it.
+
+        Raises:
+            FileError: There is none of this name.
+        """
+        return str(self._slice(name).get_dtype())
 
     def read(self, name: str, part: tuple[slice, ...]) -> Tensor:
         """Return a part of a tensor, on the host.
@@ -149,10 +193,11 @@ def parts_of(weights: object) -> tuple[object, ...]:
 def check_weights(
     stages: Sequence[StageModel], mesh: RankMesh, source: PretrainedFolder, *, tied: bool
 ) -> None:
-    """Refuse a folder that does not hold all weights of stages in their shapes; reads no weights.
+    """Refuse a folder that does not hold all weights of stages as numbers in their shapes; reads weights of a tied head alone.
 
     Raises:
-        FileError: Names the first that is missing, or has another shape.
+        FileError: Names the first that is missing, or has another shape or format; or the folder has another head beside an
+            embedding that is to be the head.
     """
     for entry in entries_of(distinct_parameters(stages)):
         if entry.name == HEAD and entry.shape[0] == 1 and SCORE not in source:
@@ -163,6 +208,37 @@ def check_weights(
                 cut.stop > size for cut, size in zip(part, held, strict=True)
             ):
                 _refuse_shape(source, name, [cut.stop for cut in part])
+            if source.format(name) not in NUMBERS:
+                raise FileError(
+                    str(source.folder),
+                    "has weights in a format that is not read here, as quantised checkpoints do",
+                    field=name,
+                    value=source.format(name),
+                    allowed=", ".join(NUMBERS),
+                )
+    if tied and not _has_tied_head(source):
+        raise FileError(
+            str(source.folder),
+            f"has {published_name(HEAD)} and {published_name(EMBEDDING)}, which differ, though its configuration ties them",
+            field="tie_word_embeddings",
+            value=True,
+            allowed="False, or weights without a head of their own",
+        )
+
+
+def _has_tied_head(source: PretrainedFolder) -> bool:
+    """Tell whether a folder has no head beside its embedding, or the same."""
+    head, embedding = published_name(HEAD), published_name(EMBEDDING)
+    if head not in source:
+        return True
+    shape = source.shape(embedding)
+    if source.shape(head) != shape:
+        return False
+    for first in range(0, shape[0], COMPARED_ROWS):
+        part = slice(first, min(first + COMPARED_ROWS, shape[0])), slice(0, shape[1])
+        if not torch.equal(source.read(head, part), source.read(embedding, part)):
+            return False
+    return True
 
 
 def _sources(

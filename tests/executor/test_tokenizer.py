@@ -1,5 +1,7 @@
 """Tokenizers: bytes there and back, and folders with a tokenizer."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -61,6 +63,15 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileError, match="empty: holds no tokenizer"):
         load_tokenizer("empty", tmp_path)
+
+
+def test_a_tokenizer_of_special_tokens_alone_is_refused(tmp_path):
+    """As `transformers` makes of a folder that has a configuration and no tokenizer."""
+    (tmp_path / "model").mkdir()
+    config = {"model_type": "qwen3", "eos_token_id": 1}
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(FileError, match="model: holds no tokenizer: there are no tokens beside"):
+        load_tokenizer("model", tmp_path)
 
 
 def test_an_unknown_name_names_the_nearest(tmp_path):

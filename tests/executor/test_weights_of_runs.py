@@ -16,6 +16,7 @@ from rlplan.executor.control.checkpoints import find_checkpoint, model_of
 from rlplan.executor.control.run import Saving
 from rlplan.executor.control.weights import with_weights
 from rlplan.executor.execute import execute
+from rlplan.executor.weights.pretrained import INDEX, WHOLE, weight_paths
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters
@@ -154,6 +155,73 @@ def test_a_file_that_is_cut_is_refused(folder, tmp_path):
     path = copy / "model.safetensors"
     path.write_bytes(path.read_bytes()[:1000])
     assert "broken" in refused(plan_of(job_of(copy)))
+
+
+def with_index(copy, files):
+    """Write a folder's index as if its tensors lay in some files."""
+    names = {f"tensor {number}": file for number, file in enumerate(files)}
+    (copy / INDEX).write_text(json.dumps({"weight_map": names}))
+
+
+def test_a_file_that_the_index_names_and_that_is_missing_is_named(folder, tmp_path):
+    copy = broken(folder, tmp_path, lambda _: None)
+    job = job_of(copy)
+    (copy / WHOLE).rename(copy / "model-1.safetensors")
+    with_index(copy, ["model-1.safetensors", "model-2.safetensors"])
+    assert "model-2.safetensors: is missing" in refused(plan_of(job))
+    (copy / INDEX).write_text("{}")
+    assert "weight_map: is no index of weights" in refused(plan_of(job))
+
+
+def test_a_file_that_the_index_does_not_name_is_not_read(folder, tmp_path):
+    copy = broken(folder, tmp_path, lambda _: None)
+    (copy / WHOLE).rename(copy / "model-1.safetensors")
+    with_index(copy, ["model-1.safetensors"])
+    (copy / "old.safetensors").write_bytes(b"of another model")
+    assert weight_paths(copy) == [copy / "model-1.safetensors"]
+    (copy / WHOLE).write_bytes(b"one file goes before the index, as transformers has it")
+    assert weight_paths(copy) == [copy / WHOLE]
+
+
+@pytest.mark.parametrize("kind", [torch.float8_e4m3fn, torch.int8])
+def test_weights_that_need_scales_are_refused(folder, tmp_path, kind):
+    name = "model.layers.1.mlp.up_proj.weight"
+    copy = broken(folder, tmp_path, lambda held: held.update({name: held[name].to(kind)}))
+    said = refused(plan_of(job_of(copy)))
+    assert name in said
+    assert "quantised" in said
+
+
+def test_a_quantised_checkpoint_is_refused_by_its_configuration(folder, tmp_path):
+    copy = broken(folder, tmp_path, lambda _: None)
+    config = json.loads((copy / "config.json").read_text())
+    quantised = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    (copy / "config.json").write_text(json.dumps(config | {"quantization_config": quantised}))
+    assert "quantization_config: is of a quantised" in refused(plan_of(job_of(copy)))
+
+
+def test_a_head_that_is_not_the_embedding_though_it_is_to_be_is_refused(folder, tmp_path):
+    head, embedding = "lm_head.weight", "model.embed_tokens.weight"
+    copy = broken(folder, tmp_path, lambda held: held.update({head: held[embedding].clone()}))
+    plan = plan_of(job_of(copy))
+    with_weights(plan, check_runnable(plan))  # the same twice
+    broken(folder, tmp_path, lambda held: held.update({head: held[embedding] + 1}))
+    assert "tie_word_embeddings" in refused(plan)
+
+
+@pytest.mark.parametrize("model", ["mixtral", "qwen3_moe", "qwen2_moe"])
+def test_a_folder_of_a_model_with_experts_is_taken_and_one_that_lacks_an_experts_matrix_is_not(
+    tmp_path, model
+):
+    family, settings = MODELS[model]
+    made(family, settings | {"vocab_size": 263}).save_pretrained(tmp_path)
+    plan = plan_of(job_of(tmp_path))
+    assert with_weights(plan, check_runnable(plan)).job.weights["actor"] == str(tmp_path)
+    held = weights_in(tmp_path)
+    name = next(each for each in held if "experts.2" in each)
+    del held[name]
+    save_file(held, tmp_path / WHOLE)
+    assert "experts.2." in refused(plan)
 
 
 def test_an_id_that_is_not_in_the_cache_is_refused_with_the_way_to_get_it(
