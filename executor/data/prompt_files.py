@@ -80,7 +80,8 @@ def json_object(line: str, origin: str) -> Row:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise FileError(origin, f"is not JSON: {error}") from None
+        allowed = "a JSON object on each line"
+        raise FileError(origin, f"is not JSON: {error}", allowed=allowed) from None
     if not isinstance(row, dict):
         raise FileError(origin, "is not an object", value=type(row).__name__, allowed="{...}")
     return row
@@ -171,11 +172,11 @@ NO_COLUMNS = NeededColumns()
 
 
 def missing_columns(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[FileError]:
-    """Yield a mistake for each row without one of the columns."""
+    """Yield a mistake for each row without one of the columns, or with nothing in it."""
     for row in rows:
         for column in columns:
-            if column not in row:
-                known = [key for key in row if key != ORIGIN]
+            if row.get(column) is None:
+                known = [key for key in row if key not in {ORIGIN, column}]
                 problem = "is missing (the job's rule compares with it)"
                 nearest = nearest_name(column, known)
                 yield FileError(str(row[ORIGIN]), problem, field=column, nearest=nearest)

@@ -1,5 +1,6 @@
 """Prompts: their tokens, batches of them in a stream, and those that are held out."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,9 @@ from rlplan.executor.data.prompt_files import (
 )
 from rlplan.job import Job, PromptData
 from rlplan.workload import Lengths, longest
+
+# JSON may have it, as in "\ud83d"; no tokenizer takes it.
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 
 
 class Tokenizer(Protocol):
@@ -225,6 +229,10 @@ def _as_prompt(row: Row, column: str) -> Row:
     prompt = row[column]
     if not isinstance(prompt, str):
         _check_messages(prompt, origin, column)
+    texts = [prompt] if isinstance(prompt, str) else [each["content"] for each in prompt]
+    if any(isinstance(text, str) and HALF_CHARACTER.search(text) for text in texts):
+        problem = "has half of a surrogate pair, which is no character"
+        raise FileError(origin, problem, field=column)
     found = {**row, "prompt": prompt}
     judged = row.get("reward_model")
     if "answer" not in row and isinstance(judged, dict) and "ground_truth" in judged:

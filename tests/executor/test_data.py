@@ -47,6 +47,11 @@ def test_rows_keep_their_keys_and_know_their_line(tmp_path):
         ('{"prompt": "a"\n', "line 1: is not JSON"),
         ('["a"]\n', "line 1: is not an object; found 'list'"),
         ('{"prompt": 3}\n', "line 1: prompt: is no prompt; found 3; allowed: a text, or a list"),
+        ('{"prompt": "\\ud83d"}\n', "line 1: prompt: has half of a surrogate pair"),
+        (
+            '{"prompt": [{"role": "user", "content": "a\\udc00"}]}\n',
+            "line 1: prompt: has half of a surrogate pair",
+        ),
         ("\n\n", "holds no prompts"),
         ("", "holds no prompts"),
     ],

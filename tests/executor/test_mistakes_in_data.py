@@ -39,10 +39,18 @@ def said(job, folder, columns=("answer",)):
 
 def test_every_kind_of_mistake_is_said_once_with_its_first_row(tmp_path):
     assert said(write(tmp_path), tmp_path) == [
-        "prompts.jsonl: line 6: is not JSON: Expecting ',' delimiter: line 1 column 32 (char 31)",
+        "prompts.jsonl: line 6: is not JSON: Expecting ',' delimiter: line 1 column 32 (char 31); allowed: a JSON object on each line",
         "prompts.jsonl: line 2: prompt: is missing; did you mean 'promt'?",
         "prompts.jsonl: line 3: answer: is missing (the job's rule compares with it) (and 1 more like it)",
         "prompts.jsonl: line 4: prompt: has 13 tokens, and 1 more have too many or none (the longest 13); allowed: 1 to 8 (workload.prompt_tokens), or prompt_data.too_long: drop",
+    ]
+
+
+def test_an_answer_that_is_nothing_is_missing(tmp_path):
+    """Before anything starts, and not in the iteration whose batch has the row."""
+    rows = '{"prompt": "1 + 1", "answer": 2}\n{"prompt": "1 + 2", "answer": null}\n'
+    assert said(write(tmp_path, rows), tmp_path) == [
+        "prompts.jsonl: line 2: answer: is missing (the job's rule compares with it)"
     ]
 
 
