@@ -5,7 +5,12 @@ from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
-from rlplan.errors import FileError, nearest_name
+from rlplan.errors import LONGEST_PROBLEM, FileError, cut, nearest_name
+
+# Of what a user's code returned messages show so many characters.
+LONGEST_RETURNED = 80
+# What a user's code fails with: `sys.exit()` too, which would end the process that called it without a word.
+FAILURES = (Exception, SystemExit)
 
 
 def is_in_a_file(spec: str) -> bool:
@@ -62,11 +67,19 @@ def _run_module(path: Path) -> Any:
     module = module_from_spec(spec)
     try:
         loader.exec_module(module)
-    except Exception as error:
+    except FAILURES as error:
         raise FileError(str(path), f"cannot be imported: {in_words(error)}") from error
     return module
 
 
-def in_words(error: Exception) -> str:
-    """Return an exception's type and message."""
-    return f"{type(error).__name__}: {error}"
+def in_words(error: BaseException) -> str:
+    """Return an exception's type and message, in one line."""
+    words = " ".join(str(error).split())
+    return cut(
+        f"{type(error).__name__}: {words}" if words else type(error).__name__, LONGEST_PROBLEM
+    )
+
+
+def shown(value: object) -> str:
+    """Return what a user's code returned as a message shows it, in one line."""
+    return cut(" ".join(repr(value).split()), LONGEST_RETURNED)

@@ -12,9 +12,15 @@ from inspect import isclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from rlplan.errors import FileError, UserError, nearest_name
+from rlplan.errors import FileError, UserError, cut, nearest_name
 from rlplan.executor.data.finite import reward_of
-from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
+from rlplan.executor.data.user_files import (
+    FAILURES,
+    in_words,
+    is_in_a_file,
+    load_from_file,
+    shown,
+)
 from rlplan.job import Job
 from rlplan.plug_ins import PlugIns
 
@@ -104,6 +110,20 @@ def check_sources(job: Job, file: str) -> None:
         )
 
 
+def made(making: Making, source: str) -> Playable:
+    """Return an environment for an episode.
+
+    Raises:
+        UserError: The environment fails.
+    """
+    try:
+        return making()
+    except UserError:
+        raise
+    except FAILURES as error:
+        raise UserError(f"environment {source}: cannot be made: {in_words(error)}") from error
+
+
 def reset(environment: Playable, source: str, prompt: str, row: Row) -> str:
     """Begin an episode; return what the model reads behind its prompt.
 
@@ -114,8 +134,8 @@ def reset(environment: Playable, source: str, prompt: str, row: Row) -> str:
         observation = environment.reset(prompt, row)
     except UserError:
         raise
-    except Exception as error:
-        words = f"environment {source}: reset fails for prompt {prompt!r}: {in_words(error)}"
+    except FAILURES as error:
+        words = f"environment {source}: reset fails for prompt {cut(prompt)!r}: {in_words(error)}"
         raise UserError(words) from error
     return _text("" if observation is None else observation, source)
 
@@ -130,12 +150,12 @@ def step(environment: Playable, source: str, response: str) -> Step:
         answer = environment.step(response)
     except UserError:
         raise
-    except Exception as error:
+    except FAILURES as error:
         raise UserError(f"environment {source}: step fails: {in_words(error)}") from error
     found = answer if isinstance(answer, Step) else _as_step(answer, source)
     reward = reward_of(found.reward)
     if reward is None:
-        problem = f"found {found.reward!r:.80} as a reward"
+        problem = f"found {shown(found.reward)} as a reward"
         raise UserError(f"environment {source}: {problem}; allowed: a finite number")
     return replace(found, reward=reward)
 
@@ -144,7 +164,7 @@ def _as_step(answer: Any, source: str) -> Step:
     parts: Sequence[Any] = answer if isinstance(answer, tuple) else ()
     if len(parts) not in {OWN_ANSWER, GYMNASIUM_ANSWER}:
         allowed = "(observation, reward, ends)"
-        raise UserError(f"environment {source}: step returned {answer!r:.80}; allowed: {allowed}")
+        raise UserError(f"environment {source}: step returned {shown(answer)}; allowed: {allowed}")
     ends = bool(parts[2]) or (len(parts) == GYMNASIUM_ANSWER and bool(parts[3]))
     return Step(_text(parts[0], source), parts[1], ends)
 

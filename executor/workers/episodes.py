@@ -17,7 +17,7 @@ from rlplan.errors import RlplanError
 from rlplan.executor.data.batches import OBSERVATION, RESPONSE, Array, Columns
 from rlplan.executor.data.prompts import load_tokenizer
 from rlplan.executor.data.workload import most_observed_tokens, observation_limit, prompt_stream
-from rlplan.executor.environments import Playable, Step, load_environment, reset, step
+from rlplan.executor.environments import Playable, Step, load_environment, made, reset, step
 from rlplan.executor.rollout.engines import GenerationEngine
 from rlplan.executor.rollout.sampling import GenerateSettings, Sequences
 from rlplan.executor.rollout.sessions import Response, Session, TurnSession, padded_responses
@@ -79,9 +79,9 @@ class LocalHost:
 
     def begin(self, beginning: EpisodeStart) -> str:
         """Begin an episode."""
-        played = self._makings[beginning.kind]()
-        self._played[beginning.episode] = played, beginning.kind
         source = _source(self._environments[beginning.kind])
+        played = made(self._makings[beginning.kind], source)
+        self._played[beginning.episode] = played, beginning.kind
         return reset(played, source, beginning.prompt, beginning.row)
 
     def answer(self, episode: int, response: str) -> Step:

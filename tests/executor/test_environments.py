@@ -18,6 +18,7 @@ from rlplan.executor.environments import (
     check_sources,
     environment_names,
     load_environment,
+    made,
     reset,
     step,
 )
@@ -111,6 +112,7 @@ def test_a_class_may_answer_as_gymnasium_does(tmp_path):
         ("('o', 1e39, False)", "found 1e+39 as a reward"),
         ("(7, 1.0, False)", "an observation is of type int; allowed: a text"),
         ("1 / 0", "step fails: ZeroDivisionError"),
+        ("exit(2)", "step fails: SystemExit: 2"),
     ],
 )
 def test_a_wrong_answer_is_one_message(tmp_path, answer, said):
@@ -123,6 +125,17 @@ def test_a_wrong_answer_is_one_message(tmp_path, answer, said):
     with pytest.raises(UserError) as refusal:
         step(game, source, "x")
     assert f"environment mine.py:Mine: {said}" in str(refusal.value)
+
+
+def test_an_environment_that_cannot_be_made_is_one_message(tmp_path):
+    text = (
+        "class Mine:\n    def __init__(self): raise OSError('no\\nspace')\n"
+        "    def reset(self, prompt, row): pass\n    def step(self, response): pass\n"
+    )
+    making = load_environment("mine.py:Mine", write(tmp_path, text))
+    with pytest.raises(UserError) as refusal:
+        made(making, "mine.py:Mine")
+    assert str(refusal.value) == "environment mine.py:Mine: cannot be made: OSError: no space"
 
 
 def test_a_reward_that_is_no_number_is_refused_however_it_is_answered():

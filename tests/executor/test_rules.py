@@ -138,3 +138,33 @@ def test_responses_are_judged_on_trial_as_a_worker_judges_them(tmp_path):
     assert judge("rule.py:price") == job.workload.sequences
     limited = replace(job, rewards=replace(job.rewards, limit_seconds=1.0))
     assert judging(limited, rows, tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("raise ValueError('one\\n  two')", "ValueError: one two"),
+        ("raise KeyError", "KeyError"),
+    ],
+)
+def test_a_rule_that_fails_or_exits_is_one_line(tmp_path, code, words):
+    (tmp_path / "rules.py").write_text(f"def f(prompt, response, row):\n    {code}\n")
+    with pytest.raises(UserError) as found:
+        load_rule("rules.py:f", tmp_path)("p", "r", {})
+    assert str(found.value) == f"rule rules.py:f: fails for prompt 'p': {words}"
+
+
+def test_a_file_that_exits_when_it_is_imported_says_so(tmp_path):
+    (tmp_path / "rules.py").write_text("import sys; sys.exit()\n")
+    with pytest.raises(FileError, match=r"cannot be imported: SystemExit$"):
+        load_rule("rules.py:f", tmp_path)
+
+
+def test_what_a_rule_returned_is_shown_in_one_line(tmp_path):
+    (tmp_path / "rules.py").write_text(
+        "class Odd:\n    def __repr__(self):\n        return 'a\\n  b' * 100\n"
+        "def f(prompt, response, row):\n    return Odd()\n"
+    )
+    with pytest.raises(UserError, match=r"found a ba ba b[ab ]*\.\.\. for prompt 'p'"):
+        load_rule("rules.py:f", tmp_path)("p", "r", {})

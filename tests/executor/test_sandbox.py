@@ -26,6 +26,8 @@ def rule(prompt, response, row):
         bytearray(2**31)
     if response == 'leave':
         os._exit(3)
+    if response == 'exit':
+        exit(3)
     if response == 'fork':
         import pathlib, time
         child = os.fork()
@@ -49,7 +51,7 @@ def sandbox(tmp_path_factory):
 
 @pytest.mark.full
 def test_a_call_beyond_its_limits_is_worth_nothing_and_the_next_one_goes_on(sandbox):
-    for wrong in ("hang", "eat", "leave"):
+    for wrong in ("hang", "eat", "leave", "exit"):
         before = sandbox.broken_off
         assert sandbox("p", wrong, {}) == 0.0
         assert sandbox.broken_off == before + 1

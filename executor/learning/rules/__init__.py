@@ -13,7 +13,13 @@ from typing import Any
 from rlplan.errors import FileError, UserError, cut, nearest_name
 from rlplan.executor.data.finite import reward_of
 from rlplan.executor.data.prompt_files import ORIGIN, NeededColumns
-from rlplan.executor.data.user_files import in_words, is_in_a_file, load_from_file
+from rlplan.executor.data.user_files import (
+    FAILURES,
+    in_words,
+    is_in_a_file,
+    load_from_file,
+    shown,
+)
 from rlplan.executor.environments import check_sources
 from rlplan.executor.learning.reward_forms import Rule, as_rule
 from rlplan.job import Job
@@ -137,13 +143,13 @@ def _checked(rule: Rule, spec: str) -> Rule:
             reward = rule(prompt, response, row)
         except UserError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise UserError(
                 f"rule {spec}: fails for {_prompt(prompt, row)}: {in_words(error)}"
             ) from error
         number = reward_of(reward)
         if number is None:
-            found = f"found {reward!r:.80} for {_prompt(prompt, row)}"
+            found = f"found {shown(reward)} for {_prompt(prompt, row)}"
             raise UserError(f"rule {spec}: {found}; allowed: a finite number")
         return number
 

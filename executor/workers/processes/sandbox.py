@@ -150,6 +150,8 @@ def _answer(rule: Rule, call: tuple[str, str, dict[str, Any]]) -> float | str | 
     try:
         return rule(*call)
     except UserError as error:
+        if isinstance(error.__cause__, SystemExit):  # it wants its process to end, and has one
+            raise error.__cause__ from None
         return MemoryError() if isinstance(error.__cause__, MemoryError) else str(error)
     except MemoryError:
         return MemoryError()
