@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
+from rlplan.dataflow import Task
 from rlplan.executor.control.capabilities import check_coming, check_runnable
 from rlplan.executor.control.checkpoints import (
     Checkpoint,
@@ -20,7 +21,7 @@ from rlplan.executor.control.cluster import (
     joined_cluster,
 )
 from rlplan.executor.control.evaluations import Evaluations, drop_evaluations, read_evaluations
-from rlplan.executor.control.export import export_actor
+from rlplan.executor.control.export import check_exports, export_actor
 from rlplan.executor.control.line_file import drop_iterations
 from rlplan.executor.control.metrics import METRICS_FILE, read_metrics
 from rlplan.executor.control.moving import Adapter, drop_plans
@@ -112,9 +113,9 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         check_machine(plan)
         if not simulate_nodes:
             check_one_machine(plan)
-    plan = with_weights(plan, tasks)
-    prompts = PromptBatches(job_of_batches(plan), folder or Path(), needed_columns(plan.job))
     saving = saving or Saving()
+    plan = _with_weights(plan, tasks, saving)
+    prompts = PromptBatches(job_of_batches(plan), folder or Path(), needed_columns(plan.job))
     with sole_run(out):
         start, ended, left = _resumed(saving, plan, out, seed, iterations, stopping)
         first = start.state.iteration if start is not None else 0
@@ -149,6 +150,17 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
         write_json(out / MEASURED_FILE, measured)
         (out / ENDING_FILE).unlink(missing_ok=True)
         return measured
+
+
+def _with_weights(plan: Plan, tasks: tuple[Task, ...], saving: Saving) -> Plan:
+    """Return a plan that says where its weights are, over none of which the run writes.
+
+    Raises:
+        FileError: A model has no weights, a folder does not hold what its configuration says, or an actor is to be written there.
+    """
+    plan = with_weights(plan, tasks)
+    check_exports({"--export": saving.export, "--export-best": saving.export_best}, plan.job)
+    return plan
 
 
 def _resumed(

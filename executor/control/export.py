@@ -1,6 +1,7 @@
 """The trained actor as a Hugging Face folder: weights, config, and the tokenizer where there is one."""
 
 import importlib
+import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,11 +27,44 @@ from rlplan.executor.model.fused_projections import fuse_projections, fused_part
 from rlplan.executor.weights.stored_shards import whole_weights
 from rlplan.files.decoding import is_url, read_yaml
 from rlplan.files.writing import write_json
+from rlplan.job import RANDOM, Job
 from rlplan.models import CONFIG_FILE, Adapter
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE
 
+GENERATION_CONFIG = "generation_config.json"
 PEFT_PREFIX = "base_model.model."
+
+
+def check_exports(places: Mapping[str, Path | str | None], job: Job) -> None:
+    """Refuse to write actors over each other, or over weights that the job reads: whoever resumes the run reads them again.
+
+    Args:
+        places: Where actors are written, by option; None: nowhere.
+
+    Raises:
+        FileError: Names the option, and the place.
+    """
+    taken: dict[Path | str, str] = {}
+    for role in job.models:
+        source = job.weights_of(role)
+        if source is not None and source != RANDOM:
+            what = f"is where the weights of {role} are read from"
+            taken.setdefault(_place(source), what)
+    for option, place in places.items():
+        if place is None:
+            continue
+        if _place(place) in taken:
+            allowed = "a place of its own"
+            raise FileError(option, taken[_place(place)], value=str(place), allowed=allowed)
+        taken[_place(place)] = f"is that of {option}"
+
+
+def _place(given: Path | str) -> Path | str:
+    """Return a place as it compares with others."""
+    if isinstance(given, str) and is_url(given):
+        return given.rstrip("/")
+    return Path(given).resolve()
 
 
 def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None = None) -> None:
@@ -58,6 +92,7 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
         if adapter is None:
             tied = job.architecture("actor").tied_embeddings
             hugging_face_model(model_config(job, "actor"), weights, tied=tied).save_pretrained(out)
+            _keep_generation_config(weights_folder(job, "actor"), out)
         else:
             _write_adapter(out, adapter, weights, weights_folder(job, "actor"))
     except OSError as error:
@@ -66,6 +101,12 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
         auto: Any = importlib.import_module("transformers").AutoTokenizer
         source = (folder or Path()) / job.tokenizer
         auto.from_pretrained(source, local_files_only=True).save_pretrained(out)
+
+
+def _keep_generation_config(source: Path | None, out: Path) -> None:
+    """Copy how a model is sampled from and what ends its responses, of which `config.json` does not say all."""
+    if source is not None and (source / GENERATION_CONFIG).is_file():
+        shutil.copyfile(source / GENERATION_CONFIG, out / GENERATION_CONFIG)
 
 
 def _write_adapter(

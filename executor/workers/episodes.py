@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -13,7 +13,7 @@ import numpy as np
 import ray
 import torch
 
-from rlplan.errors import RlplanError
+from rlplan.errors import RlplanError, UserError, WorkerLostError
 from rlplan.executor.data.batches import OBSERVATION, RESPONSE, Array, Columns
 from rlplan.executor.data.prompts import load_tokenizer
 from rlplan.executor.data.workload import most_observed_tokens, observation_limit, prompt_stream
@@ -57,7 +57,7 @@ class EnvironmentHosts(Protocol):
 
         Raises:
             UserError: A user's environment fails.
-            RlplanError: Two processes ended one after another with the same question.
+            WorkerLostError: Two processes ended one after another with the same question, or one while it played again.
         """
 
     def forget(self, episode: int) -> None:
@@ -167,6 +167,9 @@ class _PendingQuestion(NamedTuple):
     is_again: bool
 
 
+LOST_TWICE = "a process that plays environments ended twice: killed, out of memory or crashed"
+
+
 class RemoteHosts:
     """Play episodes in processes of their own, each with several threads.
 
@@ -231,7 +234,7 @@ class RemoteHosts:
     def _ask_again(self, lost: _PendingQuestion) -> None:
         """Ask the process that follows a lost one."""
         if lost.is_again:
-            raise RlplanError("a process that plays environments ended twice: out of memory?")
+            raise WorkerLostError(LOST_TWICE)
         place = self._place(lost.episode)
         if self._lives[place] == lost.life:
             self._replace(place)
@@ -246,19 +249,32 @@ class RemoteHosts:
             for episode, played in self._episodes.items()
             if self._place(episode) == place and played.has_begun
         }
-        fetched({episode: host.begin.remote(each.beginning) for episode, each in begun.items()})
+        _played_again({key: host.begin.remote(each.beginning) for key, each in begun.items()})
         for turn in range(max((len(each.responses) for each in begun.values()), default=0)):
             going_on = {
                 episode: each.responses[turn]
                 for episode, each in begun.items()
                 if turn < len(each.responses)
             }
-            fetched(
-                {episode: host.answer.remote(episode, said) for episode, said in going_on.items()}
-            )
+            _played_again({key: host.answer.remote(key, said) for key, said in going_on.items()})
 
     def _place(self, episode: int) -> int:
         return episode % len(self._hosts)
+
+
+def _played_again(answers: Mapping[int, Any]) -> None:
+    """Wait for answers that are known already.
+
+    Raises:
+        UserError: A user's environment fails.
+        WorkerLostError: The process has ended.
+    """
+    try:
+        fetched(answers)
+    except UserError:
+        raise
+    except RlplanError as error:
+        raise WorkerLostError(LOST_TWICE) from error
 
 
 # Longest wait of a call for environments when no turn runs: new weights and new episodes wait for the end of the call.

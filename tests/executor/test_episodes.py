@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import ray
 
-from rlplan.errors import CapabilityError, UserError
+from rlplan.errors import CapabilityError, UserError, WorkerLostError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.workers.episodes import EpisodeStart, RemoteHosts
 from rlplan.files.frozen import FrozenDict
@@ -114,3 +114,25 @@ def test_a_failing_environment_of_the_users_is_one_message(ray_slots, tmp_path):
     answered(hosts, EpisodeStart(0, 0, "p", {}))
     with pytest.raises(UserError, match=r"^environment mine\.py:play: step fails: KeyError"):
         answered(hosts, "x")
+
+
+@pytest.mark.full
+@pytest.mark.ray
+@pytest.mark.parametrize("ends_at", [1, 2])
+def test_an_environment_that_ends_its_process_again_and_again_is_a_lost_worker(
+    ray_slots, tmp_path, ends_at
+):
+    """So that a run with checkpoints goes on from the last one, as after any other loss."""
+    text = (
+        "import os\ndef play(prompt, responses, row):\n"
+        f"    if len(responses) == {ends_at} or 'dead' in os.listdir(row['folder']):\n"
+        "        open(row['folder'] + '/dead', 'w').close()\n        os._exit(1)\n"
+        "    return 'go on', 0.0, False\n"
+    )
+    (tmp_path / "mine.py").write_text(text, encoding="utf-8")
+    hosts = RemoteHosts((replace(GUESS, source="mine.py:play"),), tmp_path, 1)
+    answered(hosts, EpisodeStart(0, 0, "p", {"folder": str(tmp_path)}))
+    if ends_at == 2:  # then it ends where it plays the first step again
+        answered(hosts, "x")
+    with pytest.raises(WorkerLostError, match="a process that plays environments ended twice"):
+        answered(hosts, "y")

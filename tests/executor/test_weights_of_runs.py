@@ -13,6 +13,7 @@ from rlplan.dataflow import unused_roles
 from rlplan.errors import CapabilityError, FileError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.checkpoints import find_checkpoint, model_of
+from rlplan.executor.control.export import check_exports
 from rlplan.executor.control.run import Saving
 from rlplan.executor.control.weights import with_weights
 from rlplan.executor.execute import execute
@@ -26,6 +27,7 @@ from tests.cases import only
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_pretrained import MODELS, made
 
+SAMPLED = {"eos_token_id": [2, 7], "temperature": 0.7, "do_sample": True}
 POLICY = ("actor", "reference")
 
 
@@ -34,6 +36,7 @@ def folder(tmp_path_factory):
     """Return a folder with a small model's weights."""
     found = tmp_path_factory.mktemp("weights")
     made("llama", MODELS["llama 3"][1] | {"vocab_size": 263}).save_pretrained(found)
+    (found / "generation_config.json").write_text(json.dumps(SAMPLED))
     return found
 
 
@@ -81,6 +84,7 @@ def test_a_run_trains_the_weights_of_its_folder_and_exports_them(
     assert ended.keys() == started.keys()
     for name, values in started.items():  # such steps change no number but zeros
         torch.testing.assert_close(ended[name], values, rtol=0, atol=1e-28, msg=name)
+    assert json.loads((tmp_path / "out" / "generation_config.json").read_text()) == SAMPLED
     config = json.loads((tmp_path / "out" / "config.json").read_text())
     assert config["rope_parameters"]["rope_type"] == "llama3"
 
@@ -222,6 +226,23 @@ def test_a_folder_of_a_model_with_experts_is_taken_and_one_that_lacks_an_experts
     del held[name]
     save_file(held, tmp_path / WHOLE)
     assert "experts.2." in refused(plan)
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [
+        ({"--export": "weights"}, "--export: is where the weights of actor are read from"),
+        ({"--export-best": "weights"}, "--export-best: is where the weights of actor"),
+        ({"--export": "out", "--export-best": "out"}, "--export-best: is that of --export"),
+        ({"--export": "s3://b/x", "--export-best": "s3://b/x/"}, "is that of --export"),
+    ],
+)
+def test_actors_are_not_written_over_weights_that_a_resumed_run_reads(folder, places, words):
+    job = job_of(folder)
+    there = {"weights": folder / ".." / folder.name, "out": folder / "out"}
+    with pytest.raises(FileError, match=words):
+        check_exports({key: there.get(each, each) for key, each in places.items()}, job)
+    check_exports({"--export": folder / "out", "--export-best": None}, job)
 
 
 def test_an_id_that_is_not_in_the_cache_is_refused_with_the_way_to_get_it(

@@ -16,6 +16,7 @@ from ray._private.runtime_env.constants import RAY_JOB_CONFIG_JSON_ENV_VAR
 from rlplan.errors import FileError
 from rlplan.executor.workers.processes.ray_session import (
     ENVIRONMENT,
+    IGNORES_LOST_ANSWERS,
     LOOPBACK,
     TOKEN,
     TOKEN_FILE,
@@ -68,7 +69,7 @@ def joined_ray(address: str, modules: Sequence[Path] = ()) -> Iterator[None]:
     }
     enabled, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, True
     try:
-        with termination_as_interrupt() as answer:
+        with termination_as_interrupt() as answer, _ignoring_lost_answers():
             try:
                 with signals_answered_by(answer):
                     _connect(found, address, environment)
@@ -78,6 +79,18 @@ def joined_ray(address: str, modules: Sequence[Path] = ()) -> Iterator[None]:
                     ray.shutdown()  # disconnects; Ray ends this job's actors and placement groups
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = enabled
+
+
+@contextmanager
+def _ignoring_lost_answers() -> Iterator[None]:
+    """Let Ray say nothing of answers that nobody waits for, but where the user has said otherwise."""
+    new = {name: each for name, each in IGNORES_LOST_ANSWERS.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
 
 
 def worker_environment() -> dict[str, str]:

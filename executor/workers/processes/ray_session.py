@@ -38,7 +38,12 @@ LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
 # Of Ray, read where it starts. Who sets them decides: a token of a cluster's own, or `disabled`.
 TOKEN_MODE, TOKEN, TOKEN_FILE = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"
 
+# Whoever waits for an answer raises what comes in its place. Of answers that nobody waits for any more, when a neighbour has
+# ended, Ray would print pages.
+IGNORES_LOST_ANSWERS = {"RAY_IGNORE_UNHANDLED_ERRORS": "1"}
+
 ENVIRONMENT = {
+    **IGNORES_LOST_ANSWERS,
     # Ray's servers listen on the loopback interface only: nobody else may reach a cluster without
     # authentication. Ray's own switch for it, named after the systems that need it most.
     ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
