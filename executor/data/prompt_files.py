@@ -161,19 +161,37 @@ def _numbered(rows: Iterable[Row], path: Path) -> Iterator[Row]:
 _FIGURES = re.compile(r"\d+")
 
 
+# Raises a FileError for a row in which rules cannot use what they need.
+RowCheck = Callable[[Row], object]
+
+
 class NeededColumns(NamedTuple):
-    """Name the columns that every row must have beside its prompt: of those learnt from, and of those held out."""
+    """Name the columns that every row must have beside its prompt: of those learnt from, and of those held out.
+
+    Attributes:
+        check_prompts: Refuses what these columns hold in a row that is learnt from; None: it does not matter.
+        check_held_out: The same of rows that are held out.
+    """
 
     prompts: tuple[str, ...] = ()
     held_out: tuple[str, ...] = ()
+    check_prompts: RowCheck | None = None
+    check_held_out: RowCheck | None = None
 
 
 NO_COLUMNS = NeededColumns()
 
 
-def missing_columns(rows: Sequence[Row], columns: Sequence[str]) -> Iterator[FileError]:
-    """Yield a mistake for each row without one of the columns, or with nothing in it."""
+def missing_columns(
+    rows: Sequence[Row], columns: Sequence[str], check: RowCheck | None = None
+) -> Iterator[FileError]:
+    """Yield a mistake for each row without one of the columns, or with nothing in it that can be used."""
     for row in rows:
+        if check is not None and all(row.get(column) is not None for column in columns):
+            try:
+                check(row)
+            except FileError as error:
+                yield error
         for column in columns:
             if row.get(column) is None:
                 known = [key for key in row if key not in {ORIGIN, column}]

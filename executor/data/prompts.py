@@ -14,6 +14,7 @@ from rlplan.executor.data.batches import Columns, left_padded
 from rlplan.executor.data.prompt_files import (
     MESSAGES,
     ORIGIN,
+    NeededColumns,
     Refuse,
     Row,
     at_once,
@@ -378,14 +379,14 @@ def held_out_of(
     job: Job,
     folder: Path,
     tokenizer: Tokenizer,
-    columns: Sequence[str],
+    columns: NeededColumns,
     mistakes: list[UserError],
 ) -> HeldOut | None:
     """Return the prompts of a job's evaluation, and add to its mistakes; None without any, or with mistakes.
 
     Args:
         folder: What relative paths in the job are relative to.
-        columns: Keys that every row must have beside its prompt.
+        columns: What every row must have beside its prompt.
     """
     evaluation = job.evaluation
     if evaluation is None:
@@ -399,7 +400,7 @@ def held_out_of(
         return None
     try:
         rows = load_prompts(folder / evaluation.prompts_file, job.prompt_data, found.append)
-        found += missing_columns(rows, columns)
+        found += missing_columns(rows, columns.held_out, columns.check_held_out)
         if rows:
             lengths, data = job.workload.prompt_tokens, job.prompt_data
             prompts = encode_prompts(rows, tokenizer, lengths, data, found.append)

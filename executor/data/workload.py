@@ -153,7 +153,7 @@ def read_data(job: Job, folder: Path, columns: NeededColumns = NO_COLUMNS) -> Jo
     try:
         rows = prompt_rows(job, tokenizer, folder, mistakes.append)
         if job.prompts_file is not None:
-            mistakes += missing_columns(rows, columns.prompts)
+            mistakes += missing_columns(rows, columns.prompts, columns.check_prompts)
         if tokenizer is not None and rows:
             work, data = job.workload, job.prompt_data
             found = encode_prompts(rows, tokenizer, work.prompt_tokens, data, mistakes.append)
@@ -165,7 +165,7 @@ def read_data(job: Job, folder: Path, columns: NeededColumns = NO_COLUMNS) -> Jo
     except UserError as error:
         mistakes.append(error)
     if tokenizer is not None:
-        held_out = held_out_of(job, folder, tokenizer, columns.held_out, mistakes)
+        held_out = held_out_of(job, folder, tokenizer, columns, mistakes)
     return JobData(tokenizer, found, held_out, one_of_each_kind(mistakes))
 
 

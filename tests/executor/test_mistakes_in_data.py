@@ -16,6 +16,8 @@ from rlplan.workload import Evaluation
 from tests.executor.plans import make_job
 from tests.executor.test_tokenizer import write_tokenizer
 
+HELD_OUT = Evaluation(prompts_file="held-out.jsonl")
+RIGHT = {"numeric_match": "42", "gsm8k": "#### 42"}
 LINES = """\
 {"prompt": "2 + 3", "answer": 5}
 {"promt": "3 + 4", "answer": 7}
@@ -51,6 +53,21 @@ def test_an_answer_that_is_nothing_is_missing(tmp_path):
     rows = '{"prompt": "1 + 1", "answer": 2}\n{"prompt": "1 + 2", "answer": null}\n'
     assert said(write(tmp_path, rows), tmp_path) == [
         "prompts.jsonl: line 2: answer: is missing (the job's rule compares with it)"
+    ]
+
+
+@pytest.mark.parametrize("file", ["prompts.jsonl", "held-out.jsonl"])
+@pytest.mark.parametrize("rule", ["numeric_match", "gsm8k"])
+def test_an_answer_that_a_rule_cannot_use_is_refused_before_anything_starts(tmp_path, rule, file):
+    right = '{"prompt": "a", "answer": "#### 2"}\n'
+    rewards = Rewards(function=rule, function_seconds_per_sample=1e-4)
+    job = write(tmp_path, right, rewards=rewards, evaluation=HELD_OUT)
+    (tmp_path / "held-out.jsonl").write_text(right)
+    (tmp_path / file).write_text(f'{right}{{"prompt": "b", "answer": "two"}}\n{{"prompt": "c"}}\n')
+    found = read_data(job, tmp_path, needed_columns(job)).mistakes
+    assert [str(each).partition(f"{file}: ")[2] for each in found] == [
+        f"line 2: answer: has no number; found 'two'; allowed: {RIGHT[rule]}",
+        "line 3: answer: is missing (the job's rule compares with it)",
     ]
 
 
@@ -110,14 +127,11 @@ def test_data_without_mistakes_is_read_whole(tmp_path):
 )
 def test_built_in_rules_name_the_columns_that_they_need(rule, columns):
     job = replace(make_job(), rewards=Rewards(function=rule, function_seconds_per_sample=1e-4))
-    assert needed_columns(job) == (columns, ())
+    assert needed_columns(job)[:2] == (columns, ())
     judged = replace(job, evaluation=Evaluation(prompts_file="held-out.jsonl"))
-    assert needed_columns(judged) == (columns, columns)
+    assert needed_columns(judged)[:2] == (columns, columns)
     other = Evaluation(prompts_file="held-out.jsonl", function="digits")
-    assert needed_columns(replace(job, evaluation=other)) == (columns, ())
-
-
-HELD_OUT = Evaluation(prompts_file="held-out.jsonl")
+    assert needed_columns(replace(job, evaluation=other))[:2] == (columns, ())
 
 
 def test_held_out_prompts_are_read_as_those_that_are_learnt_from(tmp_path):

@@ -28,6 +28,7 @@ from rlplan.executor.workers.processes.process_state import forget_peak, peak_by
 from rlplan.executor.workers.processes.ray_session import (
     DEVICE,
     HOST,
+    IGNORES_LOST_ANSWERS,
     _init_ray,
     _processes_of,
     termination_as_interrupt,
@@ -75,6 +76,32 @@ def test_calls_carry_a_token_that_only_this_runs_processes_know(ray_slots, worke
     tokens = worker_pool.on_ranks(2, lambda *_: os.environ["RAY_AUTH_TOKEN"])
     assert set(tokens) == {os.environ["RAY_AUTH_TOKEN"]}
     assert len(tokens[0]) == 64
+
+
+class Failing:
+    def fail(self):
+        raise ValueError("said to nobody")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_told", [False, True])
+def test_ray_prints_nothing_of_an_answer_that_nobody_waits_for_any_more(
+    ray_slots, monkeypatch, is_told
+):
+    """As those of the neighbours of a worker that has ended: pages of them would hide the one line that says so."""
+    printed, (name,) = [], IGNORES_LOST_ANSWERS
+    monkeypatch.setattr("ray._private.worker._unhandled_error_handler", printed.append)
+    monkeypatch.delenv(name) if is_told else monkeypatch.setenv(name, os.environ[name])
+    actor = ray.remote(Failing).options(num_cpus=0).remote()
+    answer = actor.fail.remote()
+    ray.wait([answer])
+    del answer
+    ray.get(actor.__ray_ready__.remote())
+    limit = time.monotonic() + 5.0
+    while is_told and not printed and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert bool(printed) == is_told
+    ray.kill(actor)
 
 
 @pytest.mark.full

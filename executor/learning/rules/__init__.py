@@ -2,17 +2,17 @@
 
 A rule is called as `RULE(prompt, response, row)`, where `row` is the prompt's line of the data
 file, and returns a number. A job may also name a function of a file of its own, in this form, in
-verl's or in TRL's. A built-in rule's `NEEDS` names the columns without which it cannot judge; one that needs a package
-more has a `check_installed`.
+verl's or in TRL's. A built-in rule's `NEEDS` names the columns without which it cannot judge, its `CHECK` refuses rows
+in which they hold what it cannot use; one that needs a package more has a `check_installed`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlplan.errors import FileError, UserError, cut, nearest_name
 from rlplan.executor.data.finite import reward_of
-from rlplan.executor.data.prompt_files import ORIGIN, NeededColumns
+from rlplan.executor.data.prompt_files import ORIGIN, NeededColumns, Row, RowCheck
 from rlplan.executor.data.user_files import (
     FAILURES,
     in_words,
@@ -78,15 +78,29 @@ def check_rules(job: Job, folder: Path) -> None:
 def needed_columns(job: Job) -> NeededColumns:
     """Return the columns that every row of a job's data must have for its built-in rules."""
     held_out = evaluating_rule(job)
-    return NeededColumns(
-        prompts=_needs(name for _, name in _named(job)),
-        held_out=_needs([] if held_out is None else [held_out]),
-    )
+    prompts = _built_in(name for _, name in _named(job))
+    judged = _built_in([] if held_out is None else [held_out])
+    return NeededColumns(_needs(prompts), _needs(judged), _check(prompts), _check(judged))
 
 
-def _needs(names: Iterable[str]) -> tuple[str, ...]:
-    modules = [_MODULES.load(name) for name in names if not is_in_a_file(name)]
+def _built_in(names: Iterable[str]) -> list[Any]:
+    """Return the modules of rules that are built in."""
+    return [_MODULES.load(name) for name in names if not is_in_a_file(name)]
+
+
+def _needs(modules: Sequence[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for module in modules for each in getattr(module, "NEEDS", ())))
+
+
+def _check(modules: Sequence[Any]) -> RowCheck | None:
+    """Return what refuses rows that one of these rules would refuse in the midst of a run; None where none does."""
+    checks = [module.CHECK for module in modules if hasattr(module, "CHECK")]
+
+    def check(row: Row) -> None:
+        for each in checks:
+            each(row)
+
+    return check if checks else None
 
 
 def evaluating_rule(job: Job) -> str | None:

@@ -4,6 +4,7 @@ The form is that of the data set (Cobbe et al. 2021, arXiv:2110.14168, section 2
 """
 
 import re
+from fractions import Fraction
 from typing import Any
 
 from rlplan.errors import FileError
@@ -23,11 +24,24 @@ def RULE(prompt: str, response: str, row: dict[str, Any]) -> float:  # noqa: N80
     Raises:
         FileError: The row has no `answer`, or no number is in it.
     """
+    wanted, marked = _wanted(prompt, row), MARKED.findall(response)
+    return float(bool(marked) and as_number(marked[-1].rstrip(",")) == wanted)
+
+
+def CHECK(row: dict[str, Any]) -> None:  # noqa: N802
+    """Refuse a row whose `answer` has no number.
+
+    Raises:
+        FileError: It has none.
+    """
+    _wanted(str(row["prompt"]), row)
+
+
+def _wanted(prompt: str, row: dict[str, Any]) -> Fraction:
     answer = answer_of(row, prompt, "gsm8k")
     wanted = last_number(answer.rpartition("####")[2])
     if wanted is None:
         raise FileError(
             origin_of(row, prompt), "has no number", field="answer", value=answer, allowed="#### 42"
         )
-    marked = MARKED.findall(response)
-    return float(bool(marked) and as_number(marked[-1].rstrip(",")) == wanted)
+    return wanted

@@ -1,5 +1,6 @@
 """Reward the right number: the last one that the response names is the row's `answer`."""
 
+from fractions import Fraction
 from typing import Any
 
 from rlplan.errors import FileError
@@ -15,10 +16,23 @@ def RULE(prompt: str, response: str, row: dict[str, Any]) -> float:  # noqa: N80
     Raises:
         FileError: The row has no `answer`, or no number is in it.
     """
+    return float(last_number(response) == _wanted(prompt, row))
+
+
+def CHECK(row: dict[str, Any]) -> None:  # noqa: N802
+    """Refuse a row whose `answer` is no number.
+
+    Raises:
+        FileError: It has none.
+    """
+    _wanted(str(row["prompt"]), row)
+
+
+def _wanted(prompt: str, row: dict[str, Any]) -> Fraction:
     answer = answer_of(row, prompt, "numeric_match")
     wanted = last_number(answer)
     if wanted is None:
         raise FileError(
             origin_of(row, prompt), "has no number", field="answer", value=answer, allowed="42"
         )
-    return float(last_number(response) == wanted)
+    return wanted
