@@ -193,6 +193,14 @@ def test_micro_batches_that_nobody_gives_are_those_of_the_version(version, more,
     [
         ({"version.txt": "0.8.5.post1\n", "openrlhf/__init__.py": ""}, "0.8.3"),
         ({"OpenRLHF/version.txt": "0.6.2\n", "OpenRLHF/openrlhf/__init__.py": ""}, "0.6.1"),
+        # A fork with later code than its number says.
+        (
+            {
+                "version.txt": "0.6.0.post2\n",
+                "openrlhf/cli/train_ppo_ray.py": 'add("--async_train")\n',
+            },
+            "0.8",
+        ),
         ({"version.txt": "0.8.5\n"}, "0.10"),  # another project's
         ({"requirements.txt": "openrlhf[vllm]==0.9.4\n"}, "0.9.3"),
         ({"requirements.txt": "git+https://github.com/OpenRLHF/OpenRLHF.git@v0.9.4\n"}, "0.9.3"),
