@@ -125,6 +125,8 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         FileError: It learns from texts, or a key that matters cannot be imported; it is named.
     """
     settings.unmapped("loss")
+    if settings.optional_whole("steps") == 0:
+        raise settings.refused("steps", "only evaluates", "a number of steps that train")
     take_model_of_file(settings)
     models, keys = models_of(settings, _roles(settings))
     written = written_model(settings)
