@@ -125,8 +125,6 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         FileError: It learns from texts, or a key that matters cannot be imported; it is named.
     """
     settings.unmapped("loss")
-    if settings.optional_whole("steps") == 0:
-        raise settings.refused("steps", "only evaluates", "a number of steps that train")
     take_model_of_file(settings)
     models, keys = models_of(settings, _roles(settings))
     written = written_model(settings)
@@ -392,6 +390,8 @@ def says_updates(settings: Settings) -> bool:
 
 
 def _work(settings: Settings, copies: int) -> Work:
+    if settings.optional_whole("steps") == 0:  # train.py of both: evaluates and ends
+        raise settings.refused("steps", "only evaluates", "a number of steps that train")
     prompts, samples = settings.whole("prompts"), settings.whole("samples")
     response = settings.optional_whole("max_response")
     prompt, total = settings.optional_whole("max_prompt"), settings.optional_whole("max_total")

@@ -165,6 +165,16 @@ def test_a_partition_of_zero_plus_plus_is_said_not_to_be_counted():
     assert "ds.zpg" in small("--ds.zpg", "1").keys.without_influence
 
 
+def test_beside_an_adapter_the_reference_is_a_model_of_its_own_and_the_critic_has_one_too():
+    """cli/train_ppo_ray.py, ReferenceModelActor without lora; trainer/ray/ppo_critic.py, of ds.lora.rank."""
+    estimator = ("--algo.advantage.estimator", "gae")
+    job = small("--ds.lora.rank", "8", "--algo.kl.init_coef", "0.01", *estimator).job
+    assert {"reference", "critic"} <= set(job.models)
+    assert not job.adapter("actor").shares_reference
+    assert job.adapter("critic").rank == 8
+    assert "reference" not in small("--ds.lora.rank", "8", "--algo.kl.init_coef", "0").job.models
+
+
 LEFT = OLDER.replace("--micro_train_batch_size 2", "").replace("--micro_rollout_batch_size 4", "")
 
 
