@@ -162,6 +162,7 @@ class Run:
     rollout_precision: Precision | None = None
     kv_cache: TrainingPrecision | None = None
     adapter: Adapter | None = None
+    critic_adapter: Adapter | None = None
     dynamic_sampling: DynamicSampling | None = None
     mode: Mode = USUAL_MODE
     staleness: float | None = None
@@ -197,7 +198,7 @@ def job_of(
         old_log_prob=run.old_log_prob,
         weight_sync=run.weight_sync,
         models=FrozenDict(run.models),
-        adapters=FrozenDict({"actor": run.adapter}) if run.adapter is not None else None,
+        adapters=_adapters(run),
         trainers=unusual(run.options),
         workload=_workload(run.work, means),
         cluster=tuple(
@@ -255,6 +256,12 @@ def unusual(options: Mapping[Role, TrainerOptions]) -> FrozenDict[Role, TrainerO
     """Return the options that say something; None where none do."""
     said = {role: each for role, each in options.items() if each != USUAL_TRAINER}
     return FrozenDict(said) or None
+
+
+def _adapters(run: Run) -> FrozenDict[Role, Adapter] | None:
+    """Return the adapters by role; None where every model is trained itself."""
+    found: dict[Role, Adapter | None] = {"actor": run.adapter, "critic": run.critic_adapter}
+    return FrozenDict({role: each for role, each in found.items() if each is not None}) or None
 
 
 def with_own_reference(job: Job) -> Job:

@@ -443,11 +443,12 @@ def _of_jobs(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
     for role in plan.models:
         if role in job.models and plan.models[role] != job.models[role]:
             yield f"job.models.{role}", plan.architecture(role).name, job.architecture(role).name
-    old, new = plan.adapter("actor"), job.adapter("actor")
-    if (old is None) != (new is None) or (
-        old is not None and new is not None and old.rank != new.rank
-    ):
-        yield "job.adapters.actor", old, new
+    for role in ("actor", "critic"):
+        old, new = plan.adapter(role), job.adapter(role)
+        if (old is None) != (new is None) or (
+            old is not None and new is not None and old.rank != new.rank
+        ):
+            yield f"job.adapters.{role}", old, new
 
 
 def _of_trainers(plan: Plan, job: Job) -> Iterator[tuple[str, object, object]]:

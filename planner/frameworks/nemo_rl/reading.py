@@ -287,7 +287,7 @@ def _notes(settings: Settings, backend: str) -> Iterator[str]:
         yield MEGATRON_NOTE
     if _keys_of(settings, "critic") != _trainer(settings):
         yield VALUE_NOTE
-    if _resamples(settings):
+    if _resamples(settings) and not _unloaded(settings):
         yield REFERENCE_NOTE
     own, sheet = settings.of(_trainer(settings), "actor"), settings.sheet
     if not own.on("packs") and not own.on("dynamic"):
@@ -369,8 +369,14 @@ def _resamples(settings: Settings) -> bool:
 
 def _penalises(settings: Settings) -> bool:
     """Tell whether the actor is compared with a reference, if only with itself without its adapters."""
-    skips = settings.on("skips_reference") or distils(settings)
+    skips = settings.on("skips_reference") or distils(settings) or _unloaded(settings)
     return not skips and not _resamples(settings)
+
+
+def _unloaded(settings: Settings) -> bool:
+    """Tell whether a penalty of 0 leaves the reference out; algorithms/ppo.py loads it always."""
+    leaves = settings.value("critic_prompts") is None and not settings.on("loads_reference")
+    return leaves and not settings.number("kl_weight")
 
 
 def _trained(

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
-from rlplan.models import Precision
+from rlplan.models import Adapter, Precision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, InFlight, TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.reading.settings import Settings
@@ -70,7 +70,8 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings),
         precision=cast(Precision, settings.word("precision")),
-        adapter=adapter_of(settings),
+        adapter=_adapter(settings),
+        critic_adapter=adapter_of(settings) if "critic" in models else None,
         notes=tuple(_notes(settings, is_padded=not _packs(settings) and needs_more)),
         **_modes(settings, apart=rollout.name == ROLLOUT_POOL),
     )
@@ -119,7 +120,7 @@ def _is_function(settings: Settings) -> bool:
 
 def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     names: dict[Role, str] = {"actor": "model"}
-    if _compares(settings) and settings.whole("lora_rank") < 1:
+    if _compares(settings):
         names["reference"] = "model"
     named = settings.is_given("reward_model")
     ruled = _is_ruled(settings)
@@ -129,6 +130,15 @@ def _models(settings: Settings) -> tuple[dict[Role, str], dict[Role, str]]:
     if named and not ruled:
         names["reward"] = "reward_model"
     return models_of(settings, names)
+
+
+def _adapter(settings: Settings) -> Adapter | None:
+    """Return the actor's adapter; a critic has one of the same rank (trainer/ray/ppo_actor.py, ppo_critic.py).
+
+    A reference is a model of its own all the same (cli/train_ppo_ray.py, ReferenceModelActor).
+    """
+    adapter = adapter_of(settings)
+    return None if adapter is None else replace(adapter, shares_reference=False)
 
 
 def _algorithm(settings: Settings) -> str:

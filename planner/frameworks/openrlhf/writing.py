@@ -1,9 +1,14 @@
 """OpenRLHF: a launch script with one flag a line."""
 
+from dataclasses import replace
 from typing import Final
 
-from rlplan.job import Role
+from rlplan.files.frozen import FrozenDict
+from rlplan.job import Job, Role
+from rlplan.models import Adapter
 from rlplan.plan import Plan, TaskPlan
+from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.run import with_own_reference
 from rlplan.planner.configs.writing.export import (
     UPDATE,
     Export,
@@ -12,6 +17,7 @@ from rlplan.planner.configs.writing.export import (
     launch_script,
     states_leaving,
 )
+from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.sheets import load_engine
 
 START: Final = "python3 -m openrlhf.cli.train_ppo_ray"
@@ -48,6 +54,18 @@ def text_of(export: Export, start: str) -> str:
     """Return the script; switches that are off are left out."""
     export.values = {key: value for key, value in export.values.items() if value is not False}
     return launch_script(export, start, as_flag)
+
+
+def as_run(job: Job, _sheet: ConfigSheet, _trainer: str, _way: Arrangement) -> Job:
+    """Return a job as it is run where it leaves that open: with an adapter the critic has one too, and the reference is a model of its own."""
+    adapter = job.adapter("actor")
+    if adapter is None:
+        return job
+    if "critic" in job.models:
+        own = replace(adapter, shares_reference=True)
+        adapters = job.adapters or FrozenDict[Role, Adapter]()
+        job = replace(job, adapters=adapters.with_item("critic", own))
+    return with_own_reference(job)
 
 
 def _pools(export: Export) -> None:

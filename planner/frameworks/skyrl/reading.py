@@ -97,6 +97,7 @@ def run_of(settings: Settings) -> Run:
         old_log_prob=_old_log_prob(settings),
         rollout_precision=engine_weights(settings),
         adapter=_adapter(settings),
+        critic_adapter=_critic_adapter(settings) if "critic" in models else None,
         dynamic_sampling=sampling,
         bucket_bytes=_bucket_bytes(settings),
         notes=(*algorithm_notes(settings, algorithm), *_notes(settings)),
@@ -493,6 +494,14 @@ def _adapter(settings: Settings) -> Adapter | None:
         return None
     sync = adapter.sync if _merges(settings) else "adapter"
     return replace(adapter, sync=sync, shares_reference=False)
+
+
+def _critic_adapter(settings: Settings) -> Adapter | None:
+    """Return the critic's adapter, which has a rank of its own (workers/fsdp/fsdp_worker.py)."""
+    rank = settings.whole("critic_lora_rank")
+    if rank < 1:
+        return None
+    return Adapter(rank=rank, alpha=settings.number("critic_lora_alpha"), sync="merged")
 
 
 def _bucket_bytes(settings: Settings) -> int | None:

@@ -276,6 +276,10 @@ def _generation(export: Export) -> None:
         export.put("lora_alpha", adapter.alpha or adapter.rank)
         if export.trainer == MEGATRON:
             export.put("merges", adapter.sync == "merged")
+    of_critic = export.plan.job.adapter("critic")
+    if of_critic is not None:
+        export.put("critic_lora_rank", of_critic.rank)
+        export.put("critic_lora_alpha", of_critic.alpha or of_critic.rank)
 
 
 def _engine(export: Export) -> str:

@@ -418,3 +418,16 @@ def test_buckets_of_a_refit_count_where_the_version_reads_their_size(number, rea
     assert found.run.bucket_bytes == (4 * GIB if reads else None)
     named = [note for note in found.notes if "refit_buffer_size_gb has no effect" in note]
     assert bool(named) != reads
+
+
+@pytest.mark.parametrize(("number", "loads"), [("0.6", True), ("0.7", False)])
+def test_a_penalty_of_0_loads_no_reference_since_0_7(number, loads, tmp_path):
+    """algorithms/grpo.py, pull request 2443; algorithms/ppo.py loads one whatever the penalty."""
+    found = {}
+    for name, text in (("grpo", GRPO), ("ppo", PPO)):
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text)
+        words = [str(file), "loss_fn.reference_policy_kl_penalty=0"]
+        found[name] = imported("nemo-rl", words, replace(OPTIONS, version=number))
+    assert ("reference" in found["grpo"].job.models) == loads
+    assert "reference" in found["ppo"].job.models

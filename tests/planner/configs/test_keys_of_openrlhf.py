@@ -165,6 +165,16 @@ def test_a_partition_of_zero_plus_plus_is_said_not_to_be_counted():
     assert "ds.zpg" in small("--ds.zpg", "1").keys.without_influence
 
 
+def test_beside_an_adapter_the_reference_is_a_model_of_its_own_and_the_critic_has_one_too():
+    """cli/train_ppo_ray.py, ReferenceModelActor without lora; trainer/ray/ppo_critic.py, of ds.lora.rank."""
+    estimator = ("--algo.advantage.estimator", "gae")
+    job = small("--ds.lora.rank", "8", "--algo.kl.init_coef", "0.01", *estimator).job
+    assert {"reference", "critic"} <= set(job.models)
+    assert not job.adapter("actor").shares_reference
+    assert job.adapter("critic").rank == 8
+    assert "reference" not in small("--ds.lora.rank", "8", "--algo.kl.init_coef", "0").job.models
+
+
 LEFT = OLDER.replace("--micro_train_batch_size 2", "").replace("--micro_rollout_batch_size 4", "")
 
 
@@ -193,6 +203,14 @@ def test_micro_batches_that_nobody_gives_are_those_of_the_version(version, more,
     [
         ({"version.txt": "0.8.5.post1\n", "openrlhf/__init__.py": ""}, "0.8.3"),
         ({"OpenRLHF/version.txt": "0.6.2\n", "OpenRLHF/openrlhf/__init__.py": ""}, "0.6.1"),
+        # A fork with later code than its number says.
+        (
+            {
+                "version.txt": "0.6.0.post2\n",
+                "openrlhf/cli/train_ppo_ray.py": 'add("--async_train")\n',
+            },
+            "0.8",
+        ),
         ({"version.txt": "0.8.5\n"}, "0.10"),  # another project's
         ({"requirements.txt": "openrlhf[vllm]==0.9.4\n"}, "0.9.3"),
         ({"requirements.txt": "git+https://github.com/OpenRLHF/OpenRLHF.git@v0.9.4\n"}, "0.9.3"),

@@ -516,3 +516,16 @@ def test_experts_of_engines_that_write_apart_are_spread_over_one_of_them(tmp_pat
     )
     layout = imported("prime-rl", [own], OPTIONS).draft.tasks["actor.generate"]
     assert (layout.tp, layout.dp, layout.ep) == (1, 64, 16)
+
+
+def test_what_runs_beside_a_run_is_named_and_the_orchestrators_bound_holds(tmp_path):
+    """tags v0.3.0 and v0.4.0: trainer/rl/config.py, max_concurrent_runs; orchestrator/scheduler.py reads its own max_async_level."""
+    files = {
+        "train.toml": "max_concurrent_runs = 2\nmax_async_level = 5\n[model]\nname = 'Qwen/Qwen3-0.6B'\n[model.lora]\nrank = 8\n",
+        "orch.toml": "batch_size = 128\nrollouts_per_example = 16\n[model]\nname = 'Qwen/Qwen3-0.6B'\n[val]\ninterval = 1\n",
+    }
+    words = [written(tmp_path, *each) for each in files.items()]
+    found = imported("prime-rl", words, replace(OPTIONS, version="0.4"))
+    assert found.draft.staleness == 1.0
+    assert any("trainer.max_concurrent_runs=2" in doubt for doubt in found.doubts())
+    assert "orchestrator.val.interval" in found.keys.not_modelled

@@ -254,6 +254,13 @@ def test_an_adapters_reference_is_a_model_of_its_own():
     assert skyrl("Megatron's adapter").job.adapter("actor").sync == "merged"
 
 
+def test_a_critic_has_an_adapter_of_its_own_rank():
+    words = ("trainer.algorithm.advantage_estimator=gae", "trainer.critic.model.path=Qwen/Qwen3-8B")
+    learns = skyrl("an adapter", *words, "trainer.critic.model.lora.rank=8")
+    assert learns.job.adapter("critic").rank == 8
+    assert skyrl("an adapter", *words).job.adapter("critic") is None
+
+
 def test_turns_are_limited_by_what_they_read_and_one_response():
     work = skyrl("turns").job.workload
     assert work.max_total_tokens == 8192 + 4096
