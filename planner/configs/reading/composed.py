@@ -63,10 +63,13 @@ class HydraFiles:
     telling: frozenset[str] = frozenset()
 
     def found(self, name: str) -> Path | None:
-        """Return the file of a name; None where none is at hand that is not the framework's own."""
+        """Return the file of a name; None where none is at hand that is not the framework's own.
+
+        A fork puts its own files beside the framework's: of that folder, those are passed over that the framework has.
+        """
         for root in self.folders:
             path = root / (name if name.endswith(".yaml") else f"{name}.yaml")
-            if path.is_file() and not self.holds_own(path.parent):
+            if path.is_file() and not (self.is_own(name) and self.holds_own(path.parent)):
                 return path
         return None
 

@@ -170,6 +170,24 @@ def test_a_file_that_is_not_there_makes_the_answer_doubtful(script):
     assert found.notes[0].startswith("mine is not there")
 
 
+def test_a_forks_own_file_among_verls_is_read(script):
+    """SDPO's `sdpo.yaml` lies in `verl/trainer/config`, and turns the critic off."""
+    folder = "verl/trainer/config"
+    files = {
+        "verl/trainer/main_ppo.py": '@hydra.main(config_path="config", config_name="ppo_trainer")\n',
+        f"{folder}/ppo_trainer.yaml": "algorithm: {adv_estimator: gae}\n",
+        f"{folder}/user.yaml": "trainer: {nnodes: 2}\n",
+        f"{folder}/mine.yaml": OWN.replace("  - _self_\n", "  - user\n  - _self_\n").replace(
+            "{nnodes: 1, n_gpus_per_node: 8}", "{n_gpus_per_node: 4}"
+        ),
+    }
+    found = script("python3 -m verl.trainer.main_ppo --config-name mine", files)
+    assert not list(found.doubts())
+    assert (found.job.algorithm, found.job.workload.prompts) == ("grpo", 64)
+    (group,) = found.job.cluster
+    assert (group.gpus_per_node, group.nodes) == (4, 2)
+
+
 def test_verls_own_files_are_not_missed(script):
     for flags in (
         "--config-path=config --config-name='ppo_megatron_trainer.yaml'",
