@@ -260,6 +260,7 @@ class ConfigSheet:
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
         engines: Sheets of generation engines in this version, by those that are in their place today.
         version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
+        read_as: Known versions as which numbers in version files are read, where those just before them are not nearest.
         version_marks: Files of a checkout, and a text in each that only checkouts of that version or behind it have, whatever
             number they say, by version.
         mirrors: Keys of a program beside the framework's own, by each the framework's key that it is given when it starts.
@@ -288,6 +289,8 @@ class ConfigSheet:
         refused_keys: Keys of configurations that train otherwise, as patterns, and what they do.
         own_files: Configurations of the framework's own that hydra composes, as patterns; none where it composes none.
         own_folders: Where they stand, as patterns.
+        kept_defaults: Settings, losses and sizes whose defaults stand whatever a checkout's own files say: names of models, of
+            files and of what trains, what runs for so long, and what its code does not read.
         own_yaml: Values of YAML files of the framework's own, by patterns of their paths: they stand for one that is
             named and not at hand.
         older: Keys by the names that they had in earlier versions.
@@ -331,6 +334,7 @@ class ConfigSheet:
     images: tuple[str, ...] = ()
     engines: FrozenDict[str, str] = FrozenDict()
     version_files: tuple[str, ...] = ()
+    read_as: FrozenDict[str, str] = FrozenDict()
     version_marks: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     package: str = ""
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
@@ -355,6 +359,7 @@ class ConfigSheet:
     refused_keys: FrozenDict[str, str] = FrozenDict()
     own_files: tuple[str, ...] = ()
     own_folders: tuple[str, ...] = ()
+    kept_defaults: tuple[str, ...] = ()
     own_yaml: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     older: FrozenDict[str, str] = FrozenDict()
     later: FrozenDict[str, str] = FrozenDict()

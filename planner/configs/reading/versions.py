@@ -15,6 +15,7 @@ from rlplan.files.decoding import text_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.configuration import script_text
 from rlplan.planner.configs.reading.given import NOT_THERE
+from rlplan.planner.configs.reading.own_defaults import take_own_defaults
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
 from rlplan.rules.rule import listed
@@ -22,6 +23,7 @@ from rlplan.rules.rule import listed
 OPTION: Final = "--framework-version"
 # Beside a script, and in the folders above it: up to its repository's root, or so many where none is seen.
 REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Dockerfile*")
+OWN_REQUIREMENTS: Final = ("setup.py", "pyproject.toml")
 MOST_FOLDERS: Final = 4
 NEAR_FOLDERS: Final = 2
 # How copies of a framework inside another repository are called, and folders of what is others'.
@@ -155,6 +157,11 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
         settings.sheet = sheet.of(version)
     elif sheet.images or sheet.ranges or sheet.version_files:
         _find_version(settings, script)
+        files = dict.fromkeys((script, Path(settings.file)))
+        near = (
+            each for file in files if file.is_file() for each in _checkouts(sheet, file).values()
+        )
+        take_own_defaults(settings, chain.from_iterable(near))
     _switch_engine(settings, script)
     _restate(settings)
 
@@ -216,7 +223,8 @@ def _find_version(settings: Settings, script: Path) -> None:
     hints = [hint for file in files for hint in _hints(sheet, file)]
     against = ""
     for hint in hints:
-        known = _nearest(sheet, hint.version) if hint.of == "version" else None
+        said = sheet.read_as.get(hint.version, hint.version)
+        known = _nearest(sheet, said) if hint.of == "version" else None
         if hint.of == "version" and hint.version in sheet.unsure_versions:
             settings.version_reason = (
                 f'the newest that is known, since checkouts of it say "{hint.words}" as well '
@@ -237,9 +245,11 @@ def _find_version(settings: Settings, script: Path) -> None:
         if against or not _by_code(settings, script):
             _by_keys(settings, hints, tuple(files))
         settings.version_reason = against + settings.version_reason
-    for hint in reversed(hints):
-        if hint.of != "version":
-            settings.sheet = _with_engine(settings.sheet, hint)
+    named = [hint for hint in hints if hint.of != "version"]
+    limits = (each for file in files for each in _engine_limits(sheet, file))
+    weaker = [each for each in limits if all(each.of != hint.of for hint in named)]
+    for hint in reversed((*named, *weaker)):
+        settings.sheet = _with_engine(settings.sheet, hint)
 
 
 def _refused_keys(settings: Settings, known: str) -> tuple[str, ...]:
@@ -563,6 +573,23 @@ def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
             version = _said_in(_text_beside(file))
             yield _Hint(of="version", version=version, words=version, where=str(file))
     yield from _own_version(sheet, folder)
+
+
+def _engine_limits(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
+    """Yield the newest engines that the requirements of checkouts leave: `pip install verl[vllm]` brings those."""
+    near = _checkouts(sheet, path) if path.is_file() else {}
+    for folder in chain.from_iterable(near.values()):
+        if not any("/" in name and (folder / name).is_file() for name in sheet.version_files):
+            continue
+        for name, engine in product(OWN_REQUIREMENTS, sheet.engine_versions):
+            pattern = re.compile(LIMITED.format(re.escape(engine)), re.IGNORECASE)
+            for number, line in enumerate(_text_beside(folder / name).splitlines(), 1):
+                found = None if line.lstrip().startswith("#") else pattern.search(line)
+                most = [] if found is None else LIMIT.findall(found["limits"])
+                for sign, version in most:
+                    if found is not None and sign == "<=":
+                        where = f"{folder / name}:{number}"
+                        yield _Hint(of=engine, version=version, words=found[0], where=where)
 
 
 def _checkouts(sheet: ConfigSheet, path: Path) -> Mapping[Path, Sequence[Path]]:
