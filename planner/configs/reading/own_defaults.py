@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.composed import INHERITS, defaults_of
-from rlplan.planner.configs.reading.given import GivenValue
+from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Scalar, Setting, spelled
 
@@ -21,15 +21,15 @@ FLAG: Final = "--config-name"
 ANY_FOLDER: Final = "*/"
 
 
-def take_own_defaults(settings: Settings, checkouts: Iterable[Path]) -> None:
-    """Let settings have the defaults of the framework's own files where these are at hand, and say which differ.
+def own_defaults(settings: Settings, checkouts: Iterable[Path]) -> Flat:
+    """Return what the framework's own configuration says in a checkout at hand, by key; nothing where there is none.
 
     Args:
         checkouts: Folders in which the framework may lie, the nearest first.
     """
     sheet = settings.sheet
     if CONFIG not in sheet.settings or not sheet.own_folders:
-        return
+        return {}
     named = settings.flat.get(INHERITS) or settings.flat.get(FLAG)
     name = str(sheet.settings[CONFIG].default if named is None else named.value)
     folders = (
@@ -39,16 +39,19 @@ def take_own_defaults(settings: Settings, checkouts: Iterable[Path]) -> None:
         if not place.endswith("*")
     )
     folder = next((each for each in folders if each.is_dir()), None)
-    own = None if folder is None else defaults_of(sheet, name, folder, settings.flat)
-    if own:
-        settings.sheet, taken = _with_defaults(sheet, own)
-        unsaid = [key for key in taken if key not in settings.flat]
-        if unsaid:
-            said = ", ".join(f"{key}={own[key].value}" for key in unsaid)
-            where = own[unsaid[0]].where.rpartition("/")[0]
-            settings.notes += (
-                f"defaults of the checkout where {sheet.title} {sheet.version} has others: {said} ({where})",
-            )
+    return {} if folder is None else defaults_of(sheet, name, folder, settings.flat)
+
+
+def take_own_defaults(settings: Settings, own: Flat) -> None:
+    """Let settings have the defaults of a checkout's own configuration, and say which differ from the release's."""
+    sheet = settings.sheet
+    settings.sheet, taken = _with_defaults(sheet, own) if own else (sheet, [])
+    unsaid = [key for key in taken if key not in settings.flat]
+    if unsaid:
+        said = ", ".join(f"{key}={own[key].value}" for key in unsaid)
+        where = own[unsaid[0]].where.rpartition("/")[0]
+        note = f"defaults of the checkout where {sheet.title} {sheet.version} has others: {said} ({where})"
+        settings.notes += (note,)
 
 
 def _with_defaults(

@@ -260,7 +260,6 @@ class ConfigSheet:
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
         engines: Sheets of generation engines in this version, by those that are in their place today.
         version_files: Files of a checkout that hold nothing but the version, or give it as `__version__`.
-        read_as: Known versions as which numbers in version files are read, where those just before them are not nearest.
         version_marks: Files of a checkout, and a text in each that only checkouts of that version or behind it have, whatever
             number they say, by version.
         mirrors: Keys of a program beside the framework's own, by each the framework's key that it is given when it starts.
@@ -334,7 +333,6 @@ class ConfigSheet:
     images: tuple[str, ...] = ()
     engines: FrozenDict[str, str] = FrozenDict()
     version_files: tuple[str, ...] = ()
-    read_as: FrozenDict[str, str] = FrozenDict()
     version_marks: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     package: str = ""
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()

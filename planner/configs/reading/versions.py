@@ -14,9 +14,9 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.configuration import script_text
-from rlplan.planner.configs.reading.given import NOT_THERE
-from rlplan.planner.configs.reading.own_defaults import take_own_defaults
-from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.given import NOT_THERE, Flat
+from rlplan.planner.configs.reading.own_defaults import own_defaults, take_own_defaults
+from rlplan.planner.configs.reading.settings import Settings, fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
 from rlplan.rules.rule import listed
 
@@ -26,6 +26,8 @@ REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Docke
 OWN_REQUIREMENTS: Final = ("setup.py", "pyproject.toml")
 MOST_FOLDERS: Final = 4
 NEAR_FOLDERS: Final = 2
+# Of the known versions, so many on either side may be those of a checkout between two.
+FAR: Final = 2
 # How copies of a framework inside another repository are called, and folders of what is others'.
 COPIES: Final = r"(?:{})(?:[-_.]?v?\d[\w.]*|[-_](?:main|master|train))?$"
 OF_OTHERS: Final = (
@@ -156,12 +158,13 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
         version, settings.version_reason = settings.copied
         settings.sheet = sheet.of(version)
     elif sheet.images or sheet.ranges or sheet.version_files:
-        _find_version(settings, script)
         files = dict.fromkeys((script, Path(settings.file)))
         near = (
             each for file in files if file.is_file() for each in _checkouts(sheet, file).values()
         )
-        take_own_defaults(settings, chain.from_iterable(near))
+        own = own_defaults(settings, chain.from_iterable(near))
+        _find_version(settings, script, own)
+        take_own_defaults(settings, own)
     _switch_engine(settings, script)
     _restate(settings)
 
@@ -216,15 +219,14 @@ def _restate(settings: Settings) -> None:
             del settings.flat[key]
 
 
-def _find_version(settings: Settings, script: Path) -> None:
+def _find_version(settings: Settings, script: Path, own: Flat) -> None:
     """Take the version that files say, or else the one of which most keys are."""
     sheet = settings.sheet
     files = dict.fromkeys((script, Path(settings.file)))
     hints = [hint for file in files for hint in _hints(sheet, file)]
     against = ""
     for hint in hints:
-        said = sheet.read_as.get(hint.version, hint.version)
-        known = _nearest(sheet, said) if hint.of == "version" else None
+        known = _nearest(sheet, hint.version) if hint.of == "version" else None
         if hint.of == "version" and hint.version in sheet.unsure_versions:
             settings.version_reason = (
                 f'the newest that is known, since checkouts of it say "{hint.words}" as well '
@@ -235,8 +237,10 @@ def _find_version(settings: Settings, script: Path) -> None:
         if refused:
             against = f'not by "{hint.words}" ({hint.where}), which stops at {listed(refused)}: '
         elif known is not None:
-            other = _before(settings, known) if DEVELOPED.search(hint.version) else None
+            between = DEVELOPED.search(hint.version) is not None
+            other = _before(settings, known) if between else None
             other = other or _behind(settings, known, script)
+            other = other or _by_own_keys(sheet, known, own, between=between)
             settings.sheet = sheet.of(known if other is None else other[0])
             since = "" if other is None else f", {other[1]}"
             settings.version_reason = f'by "{hint.words}" ({hint.where}){since}'
@@ -311,6 +315,39 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
         if marked is not None:
             return version, f"with {marked[0]} as from {version} on ({marked[1]})"
     return None
+
+
+def _by_own_keys(
+    sheet: ConfigSheet, known: str, own: Flat, *, between: bool
+) -> tuple[str, str] | None:
+    """Return the version near a checkout's number whose keys its own configuration has, and why; None where the number says it.
+
+    Numbers of checkouts between two releases are of either: verl's 0.5.0.dev came after 0.5 and its 0.7.0.dev before 0.7.
+
+    Args:
+        between: Whether the number is that of such a checkout.
+    """
+    told = [versions for versions in sheet.ranges if _speaks_of(sheet, versions, own)]
+    place = sheet.versions.index(known)
+    before, behind = (FAR, FAR) if between else (0, 1)
+    lacks = {
+        at: sum(not _holds(each, at, sheet) for each in told)
+        for at in range(max(0, place - before), min(len(sheet.versions), place + behind + 1))
+    }
+    best = min(lacks, key=lambda at: (lacks[at], abs(at - place)))
+    if best == place:
+        return None
+    where, version = next(iter(own.values())).where.rpartition(":")[0], sheet.versions[best]
+    return version, f"whose own configuration has the keys of {version} ({where})"
+
+
+def _speaks_of(sheet: ConfigSheet, versions: VersionRange, own: Flat) -> bool:
+    """Tell whether a range speaks of keys, or of their values, that a configuration has."""
+    patterns = [name for each in versions.keys for name in spelled(each, sheet.roles)]
+    return not (versions.usual or versions.lacks) and any(
+        fits_any(key, patterns) and (not versions.values or given.value in versions.values)
+        for key, given in own.items()
+    )
 
 
 def _marked(

@@ -355,3 +355,24 @@ def test_a_number_of_sequences_counts_where_engines_are_given_it(version, key, r
     assert found.draft.tasks["actor.generate"].max_running == running
     said = any("reaches none in verl 0.5" in each for each in found.notes)
     assert said == (running == 1024)
+
+
+@pytest.mark.parametrize(
+    ("number", "own", "version"),
+    [
+        ("0.2.0.dev", "{use_kl_in_reward: false}", "0.4"),  # since 0.4: as late as May 2025
+        ("0.2.0.dev", "{gamma: 1.0}", "0.2"),
+        ("0.7.0.dev", "{rollout_correction: {bypass_mode: false}}", "0.7"),
+        ("0.7.0.dev", "{rollout_is: false}", "0.6"),  # in 0.6 alone
+        ("0.6.0", "{rollout_correction: {bypass_mode: false}}", "0.6.1"),
+        ("0.1", "{use_kl_in_reward: false}", "0.1"),  # three versions on: a key of the fork's own
+    ],
+)
+def test_a_checkout_between_releases_is_of_the_version_whose_keys_it_has(
+    number, own, version, script
+):
+    files = {
+        "verl/version/version": f"{number}\n",
+        "verl/trainer/config/ppo_trainer.yaml": f"algorithm: {own}\n",
+    }
+    assert script(BARE, files).settings.sheet.version == version
