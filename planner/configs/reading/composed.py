@@ -63,10 +63,13 @@ class HydraFiles:
     telling: frozenset[str] = frozenset()
 
     def found(self, name: str) -> Path | None:
-        """Return the file of a name; None where none is at hand that is not the framework's own."""
+        """Return the file of a name; None where none is at hand that is not the framework's own.
+
+        A fork puts its own files beside the framework's: of that folder, those are passed over that the framework has.
+        """
         for root in self.folders:
             path = root / (name if name.endswith(".yaml") else f"{name}.yaml")
-            if path.is_file() and not self.holds_own(path.parent):
+            if path.is_file() and not (self.is_own(name) and self.holds_own(path.parent)):
                 return path
         return None
 
@@ -322,6 +325,32 @@ def composed_yaml(sheet: ConfigSheet, path: Path, words: Iterable[Text], argumen
     found = read_composed(path.name, files, arguments, removed=_removed(words), usual=_usual(sheet))
     assert found is not None, "the file is there"
     return without_other_names(sheet, found, arguments)
+
+
+def defaults_of(sheet: ConfigSheet, name: str, folder: Path, over: Flat) -> Flat:
+    """Return what a framework's own file in a checkout says outright, by key; nothing where it has none of that name.
+
+    Args:
+        over: Arguments, of which the choices of groups count.
+
+    Raises:
+        FileError: A file is broken.
+    """
+    files = HydraFiles(folders=(folder,), own_files=())
+    path = files.found(name)
+    if path is None or not HydraFiles(folders=(), own_files=_own_files(sheet)).is_own(name):
+        return {}
+    chosen = {key: over[key] for key in _telling(sheet) & over.keys() if not DOTTED.match(key)}
+    first = _Composer(files, dict(chosen), {})
+    first.compose(path)
+    composer = _Composer(files, dict(chosen), first.overrides)
+    composer.compose(path)
+    return {
+        key: GivenValue(value=_number(value), where=composer.places[key])
+        for key, _, value in _leaves(composer.data, "", ())
+        if isinstance(value, bool | int | float | str) and key in composer.places
+        if value != MISSING and "${" not in str(value)
+    }
 
 
 def composed(

@@ -288,6 +288,8 @@ class ConfigSheet:
         refused_keys: Keys of configurations that train otherwise, as patterns, and what they do.
         own_files: Configurations of the framework's own that hydra composes, as patterns; none where it composes none.
         own_folders: Where they stand, as patterns.
+        kept_defaults: Settings, losses and sizes whose defaults stand whatever a checkout's own files say: names of models, of
+            files and of what trains, what runs for so long, and what its code does not read.
         own_yaml: Values of YAML files of the framework's own, by patterns of their paths: they stand for one that is
             named and not at hand.
         older: Keys by the names that they had in earlier versions.
@@ -355,6 +357,7 @@ class ConfigSheet:
     refused_keys: FrozenDict[str, str] = FrozenDict()
     own_files: tuple[str, ...] = ()
     own_folders: tuple[str, ...] = ()
+    kept_defaults: tuple[str, ...] = ()
     own_yaml: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     older: FrozenDict[str, str] = FrozenDict()
     later: FrozenDict[str, str] = FrozenDict()

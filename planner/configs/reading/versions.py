@@ -14,16 +14,20 @@ from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.configuration import script_text
-from rlplan.planner.configs.reading.given import NOT_THERE
-from rlplan.planner.configs.reading.settings import Settings
+from rlplan.planner.configs.reading.given import NOT_THERE, Flat
+from rlplan.planner.configs.reading.own_defaults import own_defaults, take_own_defaults
+from rlplan.planner.configs.reading.settings import Settings, fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
 from rlplan.rules.rule import listed
 
 OPTION: Final = "--framework-version"
 # Beside a script, and in the folders above it: up to its repository's root, or so many where none is seen.
 REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Dockerfile*")
+OWN_REQUIREMENTS: Final = ("setup.py", "pyproject.toml")
 MOST_FOLDERS: Final = 4
 NEAR_FOLDERS: Final = 2
+# Of the known versions, so many on either side may be those of a checkout between two.
+FAR: Final = 2
 # How copies of a framework inside another repository are called, and folders of what is others'.
 COPIES: Final = r"(?:{})(?:[-_.]?v?\d[\w.]*|[-_](?:main|master|train))?$"
 OF_OTHERS: Final = (
@@ -154,7 +158,13 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
         version, settings.version_reason = settings.copied
         settings.sheet = sheet.of(version)
     elif sheet.images or sheet.ranges or sheet.version_files:
-        _find_version(settings, script)
+        files = dict.fromkeys((script, Path(settings.file)))
+        near = (
+            each for file in files if file.is_file() for each in _checkouts(sheet, file).values()
+        )
+        own = own_defaults(settings, chain.from_iterable(near))
+        _find_version(settings, script, own)
+        take_own_defaults(settings, own)
     _switch_engine(settings, script)
     _restate(settings)
 
@@ -209,7 +219,7 @@ def _restate(settings: Settings) -> None:
             del settings.flat[key]
 
 
-def _find_version(settings: Settings, script: Path) -> None:
+def _find_version(settings: Settings, script: Path, own: Flat) -> None:
     """Take the version that files say, or else the one of which most keys are."""
     sheet = settings.sheet
     files = dict.fromkeys((script, Path(settings.file)))
@@ -227,8 +237,10 @@ def _find_version(settings: Settings, script: Path) -> None:
         if refused:
             against = f'not by "{hint.words}" ({hint.where}), which stops at {listed(refused)}: '
         elif known is not None:
-            other = _before(settings, known) if DEVELOPED.search(hint.version) else None
+            between = DEVELOPED.search(hint.version) is not None
+            other = _before(settings, known) if between else None
             other = other or _behind(settings, known, script)
+            other = other or _by_own_keys(sheet, known, own, between=between)
             settings.sheet = sheet.of(known if other is None else other[0])
             since = "" if other is None else f", {other[1]}"
             settings.version_reason = f'by "{hint.words}" ({hint.where}){since}'
@@ -237,9 +249,11 @@ def _find_version(settings: Settings, script: Path) -> None:
         if against or not _by_code(settings, script):
             _by_keys(settings, hints, tuple(files))
         settings.version_reason = against + settings.version_reason
-    for hint in reversed(hints):
-        if hint.of != "version":
-            settings.sheet = _with_engine(settings.sheet, hint)
+    named = [hint for hint in hints if hint.of != "version"]
+    limits = (each for file in files for each in _engine_limits(sheet, file))
+    weaker = [each for each in limits if all(each.of != hint.of for hint in named)]
+    for hint in reversed((*named, *weaker)):
+        settings.sheet = _with_engine(settings.sheet, hint)
 
 
 def _refused_keys(settings: Settings, known: str) -> tuple[str, ...]:
@@ -301,6 +315,39 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
         if marked is not None:
             return version, f"with {marked[0]} as from {version} on ({marked[1]})"
     return None
+
+
+def _by_own_keys(
+    sheet: ConfigSheet, known: str, own: Flat, *, between: bool
+) -> tuple[str, str] | None:
+    """Return the version near a checkout's number whose keys its own configuration has, and why; None where the number says it.
+
+    Numbers of checkouts between two releases are of either: verl's 0.5.0.dev came after 0.5 and its 0.7.0.dev before 0.7.
+
+    Args:
+        between: Whether the number is that of such a checkout.
+    """
+    told = [versions for versions in sheet.ranges if _speaks_of(sheet, versions, own)]
+    place = sheet.versions.index(known)
+    before, behind = (FAR, FAR) if between else (0, 1)
+    lacks = {
+        at: sum(not _holds(each, at, sheet) for each in told)
+        for at in range(max(0, place - before), min(len(sheet.versions), place + behind + 1))
+    }
+    best = min(lacks, key=lambda at: (lacks[at], abs(at - place)))
+    if best == place:
+        return None
+    where, version = next(iter(own.values())).where.rpartition(":")[0], sheet.versions[best]
+    return version, f"whose own configuration has the keys of {version} ({where})"
+
+
+def _speaks_of(sheet: ConfigSheet, versions: VersionRange, own: Flat) -> bool:
+    """Tell whether a range speaks of keys, or of their values, that a configuration has."""
+    patterns = [name for each in versions.keys for name in spelled(each, sheet.roles)]
+    return not (versions.usual or versions.lacks) and any(
+        fits_any(key, patterns) and (not versions.values or given.value in versions.values)
+        for key, given in own.items()
+    )
 
 
 def _marked(
@@ -563,6 +610,23 @@ def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
             version = _said_in(_text_beside(file))
             yield _Hint(of="version", version=version, words=version, where=str(file))
     yield from _own_version(sheet, folder)
+
+
+def _engine_limits(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
+    """Yield the newest engines that the requirements of checkouts leave: `pip install verl[vllm]` brings those."""
+    near = _checkouts(sheet, path) if path.is_file() else {}
+    for folder in chain.from_iterable(near.values()):
+        if not any("/" in name and (folder / name).is_file() for name in sheet.version_files):
+            continue
+        for name, engine in product(OWN_REQUIREMENTS, sheet.engine_versions):
+            pattern = re.compile(LIMITED.format(re.escape(engine)), re.IGNORECASE)
+            for number, line in enumerate(_text_beside(folder / name).splitlines(), 1):
+                found = None if line.lstrip().startswith("#") else pattern.search(line)
+                most = [] if found is None else LIMIT.findall(found["limits"])
+                for sign, version in most:
+                    if found is not None and sign == "<=":
+                        where = f"{folder / name}:{number}"
+                        yield _Hint(of=engine, version=version, words=found[0], where=where)
 
 
 def _checkouts(sheet: ConfigSheet, path: Path) -> Mapping[Path, Sequence[Path]]:

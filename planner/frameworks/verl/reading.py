@@ -38,6 +38,8 @@ from rlplan.planner.configs.models import has_visual, published_four_bits
 from rlplan.planner.configs.reading.settings import OFF, RoleSettings, Settings
 from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
+    FEW_RUNNING,
+    MOST_RUNNING,
     ONLY_READ,
     adapter_of,
     divided,
@@ -71,6 +73,8 @@ LAST_SLEEPING, KEEPING = "0.4.1", "vllm-0.6"
 AT_ONCE: Final = WeightSync(shared_pool="verl-naive-at-once")
 # Sheets of Megatron's engines that rotate each packed sequence by itself.
 ROPE_APART: Final = "{}-rope-apart"
+# A key that engines of up to 0.5 are not given; what stands among an engine's own words reaches it.
+RUNNING: Final = "actor_rollout_ref.rollout.max_num_seqs"
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
@@ -198,6 +202,9 @@ def _engine_notes(settings: Settings, trainer: str) -> Iterator[str]:
         if starts_empty(settings):
             beside = f", and needs {settings.key_of('load_format')}=safetensors"
         yield f"FSDP gathers the whole model on each GPU to collect its adapters: {key}=True gathers layer by layer{beside}"
+    if not settings.on("reads_running") and settings.given(RUNNING) is not None:
+        sheet, most = settings.sheet, _max_running(settings)
+        yield f"the engine runs {most:,} sequences at once: {RUNNING} reaches none in {sheet.title} {sheet.version}"
     if not settings.on("frees_cache") and _sleeps_anyway(settings):
         key, sheet = settings.key_of("frees_cache"), settings.sheet
         yield f"the engine sleeps while others work: {key}=False has no effect in {sheet.title} {sheet.version}"
@@ -689,9 +696,20 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
         dp=dp,
         ep=ep,
         expert_tp=expert_tp,
-        max_running=settings.whole("max_running"),
+        max_running=_max_running(settings),
         memory_fraction=settings.number("memory_fraction"),
     )
+
+
+def _max_running(settings: Settings) -> int:
+    """Return how many sequences an engine runs at once: its own most where the key reaches none (workers/rollout up to 0.5).
+
+    vLLM, engine/arg_utils.py: 256 in its first engine (V0), 1,024 since on GPUs of 70 GiB and more.
+    """
+    most = settings.whole("max_running")
+    if settings.on("reads_running") or settings.key_of("max_running") != RUNNING:
+        return most
+    return FEW_RUNNING if settings.word("rollout_engine").startswith(KEEPING) else MOST_RUNNING
 
 
 def _expert_tp(settings: Settings, ep: int, ranks: int) -> int | None:

@@ -170,6 +170,24 @@ def test_a_file_that_is_not_there_makes_the_answer_doubtful(script):
     assert found.notes[0].startswith("mine is not there")
 
 
+def test_a_forks_own_file_among_verls_is_read(script):
+    """SDPO's `sdpo.yaml` lies in `verl/trainer/config`, and turns the critic off."""
+    folder = "verl/trainer/config"
+    files = {
+        "verl/trainer/main_ppo.py": '@hydra.main(config_path="config", config_name="ppo_trainer")\n',
+        f"{folder}/ppo_trainer.yaml": "algorithm: {adv_estimator: gae}\n",
+        f"{folder}/user.yaml": "trainer: {nnodes: 2}\n",
+        f"{folder}/mine.yaml": OWN.replace("  - _self_\n", "  - user\n  - _self_\n").replace(
+            "{nnodes: 1, n_gpus_per_node: 8}", "{n_gpus_per_node: 4}"
+        ),
+    }
+    found = script("python3 -m verl.trainer.main_ppo --config-name mine", files)
+    assert not list(found.doubts())
+    assert (found.job.algorithm, found.job.workload.prompts) == ("grpo", 64)
+    (group,) = found.job.cluster
+    assert (group.gpus_per_node, group.nodes) == (4, 2)
+
+
 def test_verls_own_files_are_not_missed(script):
     for flags in (
         "--config-path=config --config-name='ppo_megatron_trainer.yaml'",
@@ -275,3 +293,86 @@ def test_mappings_in_lists_are_looked_at_as_others_are(script, written, said):
     start = "python3 -m verl.trainer.main_ppo --config-path . --config-name own"
     with pytest.raises(FileError, match=said):
         script(start, {"own.yaml": written})
+
+
+CHECKOUT = {
+    "verl/trainer/main_ppo.py": '@hydra.main(config_path="config", config_name="ppo_trainer")\n',
+    "verl/version/version": "0.2.0.dev\n",
+    "verl/trainer/config/ppo_trainer.yaml": """
+algorithm: {adv_estimator: grpo, gamma: 1.0}
+actor_rollout_ref:
+  model: {path: ~/models/elsewhere, use_remove_padding: true}
+  actor: {use_kl_loss: true, ulysses_sequence_parallel_size: 4, fsdp_config: {param_offload: true}}
+  rollout: {name: vllm, n: 8, max_num_batched_tokens: 8192, tensor_model_parallel_size: 4}
+critic: {ppo_max_token_len_per_gpu: 32768}
+trainer: {total_epochs: 30}
+""",
+}
+BARE = "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen3-8B actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"
+
+
+def test_a_checkouts_own_defaults_stand_beneath_a_command_line(script):
+    """DeepResearcher's script says no estimator: its `ppo_trainer.yaml` has GRPO's, with a reference."""
+    found = script(BARE, CHECKOUT)
+    job, draft = found.job, found.draft
+    assert (job.algorithm, dict(job.models)["reference"]) == ("grpo", "qwen3-8b")
+    assert (draft.tasks["actor.generate"].tp, draft.tasks["actor.update"].cp) == (4, 4)
+    assert draft.tasks["actor.update"].offload
+    (said,) = (each for each in found.notes if each.startswith("defaults of the checkout"))
+    assert "algorithm.adv_estimator=grpo" in said
+    for same in ("gamma", "total_epochs", "max_num_batched_tokens", "critic", "elsewhere"):
+        assert same not in said
+
+
+def test_a_command_line_counts_before_a_checkouts_own_defaults(script):
+    found = script(f"{BARE} actor_rollout_ref.rollout.tensor_model_parallel_size=2", CHECKOUT)
+    assert found.draft.tasks["actor.generate"].tp == 2
+
+
+def test_checkouts_say_the_newest_engine_that_they_take(script):
+    """Of a checkout of 0.2.0.dev the number says nothing: it took vLLM 0.6.3 at first, and 0.8.3 at last."""
+    named = 'VLLM_REQUIRES = ["tensordict<=0.6.2", "vllm<={}"]\n'
+    start = f"{BARE} actor_rollout_ref.rollout.free_cache_engine=False"
+    early = script(start, {**CHECKOUT, "setup.py": named.format("0.6.3")})
+    late = script(start, {**CHECKOUT, "setup.py": named.format("0.8.3")})
+    pinned = script(start, {**CHECKOUT, "requirements.txt": "vllm==0.6.3\n"})
+    engines = [each.job.engines for each in (early, late, pinned)]
+    assert [each.generate for each in engines] == ["vllm-0.6-eager", "vllm-0.8-tokens-eager", "vllm-0.6-eager"]  # fmt: skip
+    assert [each.sleeps for each in engines] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "running"),
+    [
+        ("0.5", "max_num_seqs", 1024),
+        ("0.5", "engine_kwargs.vllm.max_num_seqs", 64),
+        ("0.6", "max_num_seqs", 64),
+    ],
+)
+def test_a_number_of_sequences_counts_where_engines_are_given_it(version, key, running, script):
+    files = {**CHECKOUT, "verl/version/version": f"{version}.0\n"}
+    found = script(f"{BARE} +actor_rollout_ref.rollout.{key}=64", files)
+    assert found.draft.tasks["actor.generate"].max_running == running
+    said = any("reaches none in verl 0.5" in each for each in found.notes)
+    assert said == (running == 1024)
+
+
+@pytest.mark.parametrize(
+    ("number", "own", "version"),
+    [
+        ("0.2.0.dev", "{use_kl_in_reward: false}", "0.4"),  # since 0.4: as late as May 2025
+        ("0.2.0.dev", "{gamma: 1.0}", "0.2"),
+        ("0.7.0.dev", "{rollout_correction: {bypass_mode: false}}", "0.7"),
+        ("0.7.0.dev", "{rollout_is: false}", "0.6"),  # in 0.6 alone
+        ("0.6.0", "{rollout_correction: {bypass_mode: false}}", "0.6.1"),
+        ("0.1", "{use_kl_in_reward: false}", "0.1"),  # three versions on: a key of the fork's own
+    ],
+)
+def test_a_checkout_between_releases_is_of_the_version_whose_keys_it_has(
+    number, own, version, script
+):
+    files = {
+        "verl/version/version": f"{number}\n",
+        "verl/trainer/config/ppo_trainer.yaml": f"algorithm: {own}\n",
+    }
+    assert script(BARE, files).settings.sheet.version == version
