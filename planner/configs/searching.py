@@ -427,20 +427,8 @@ def _shares(way: FrameworkSetup, plan: Plan) -> bool:
     """Tell whether a plan's tasks have in common what they must."""
     return all(
         len({getattr(plan.tasks[name], field) for name in names}) <= 1
-        for field, names in _groups(way)
+        for field, names in way.groups
     )
-
-
-def _groups(way: FrameworkSetup) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Yield fields, and the tasks that have them in common."""
-    tasks = [t for t in tasks_of(load_algorithm(way.job.algorithm), way.job) if t.has_model]
-    for each in way.shared:
-        names = tuple(
-            task.name
-            for task in tasks
-            if task.kind in each.kinds and (not each.roles or task.role in each.roles)
-        )
-        yield from ((field, names) for field in each.fields if len(names) > 1)
 
 
 def _at_one(asked: SetupSearch, field: str) -> Iterator[Candidate]:
@@ -517,7 +505,7 @@ def _running(plan: Plan, sequences: int) -> Plan:
 
 def _repaired(asked: SetupSearch, pinned: Pinned, plan: Plan) -> Iterator[SearchResult]:
     """Yield searches in which tasks share what one of them has in a plan: the first, the last, or else another that fits."""
-    groups = tuple(_groups(asked.way))
+    groups = asked.way.groups
     tried: set[FrozenDict[str, TaskDraft]] = set()
     fits = False
     for place in (0, -1, *range(1, max((len(names) for _, names in groups), default=1))):

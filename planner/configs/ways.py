@@ -1,11 +1,11 @@
 """A framework's ways to run a job: its arrangements by trainer, with what each of them fixes beside what is pinned."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -36,6 +36,13 @@ AWAKE_SHARES = (None, 0.3, 0.5, 0.7)
 OF_TRAINERS = ("tp", "pp", "cp", "ep", "chunks")
 
 
+class SharedField(NamedTuple):
+    """Hold a field of layouts, and the tasks that have it in common."""
+
+    field: str
+    names: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkSetup:
     """Hold one of a framework's ways to run a job: what is searched, and what its tasks have in common."""
@@ -43,6 +50,23 @@ class FrameworkSetup:
     job: Job
     pinned: Pinned
     shared: tuple[Shared, ...]
+
+    @property
+    def groups(self) -> tuple[SharedField, ...]:
+        """Return the fields that several tasks have in common."""
+        return tuple(_groups(self.shared, tasks_of(load_algorithm(self.job.algorithm), self.job)))
+
+
+def _groups(shared: Iterable[Shared], tasks: Sequence[Task]) -> Iterator[SharedField]:
+    for each in shared:
+        names = tuple(
+            task.name
+            for task in tasks
+            if task.has_model
+            and task.kind in each.kinds
+            and (not each.roles or task.role in each.roles)
+        )
+        yield from (SharedField(field, names) for field in each.fields if len(names) > 1)
 
 
 def framework_of(job: Job) -> str:
@@ -219,22 +243,55 @@ def _pinned_ways(
     packs: tuple[bool | None, ...] = way.packs or (None,)
     shares = AWAKE_SHARES if _stays_awake(way, job) else (None,)
     for chosen, packed, share in product(way.choices or (FrozenDict(),), packs, shares):
-        drafts = dict(pinned.tasks)
         try:
+            fixed = {
+                task.name: _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
+                for task in tasks
+            }
+            for task in tasks:  # by the field that is pinned, and not by what it has in common
+                _joined(task, pinned.tasks.get(task.name, TaskDraft()), fixed[task.name])
+            drafts = _in_common(tuple(_groups(shared, tasks)), pinned.tasks)
             for task in tasks:
-                fixed = _fixed((trainer.layouts, way.layouts, chosen), trainer, task)
+                own, draft = fixed[task.name], drafts.get(task.name, TaskDraft())
                 if way.usual_running and task.generates:
-                    fixed["max_running"] = usual_running(sheet_of(job, job.cluster[0].gpu))
-                draft = drafts.get(task.name, TaskDraft())
+                    own["max_running"] = usual_running(sheet_of(job, job.cluster[0].gpu))
                 if task.generates and share is not None and draft.memory_fraction is None:
-                    fixed.setdefault("memory_fraction", share)
-                drafts[task.name] = _joined(task, draft, fixed)
+                    own.setdefault("memory_fraction", share)
+                drafts[task.name] = _joined(task, draft, own)
         except FileError as error:
             yield error
             continue
         arranged = Arranged(arrangement=way, recompute=trainer.recompute, packs=packed)
         kept = replace(pinned, tasks=FrozenDict(drafts), asked=asked, arranged=arranged)
         yield FrameworkSetup(job=job, pinned=kept, shared=shared)
+
+
+def _in_common(
+    groups: Sequence[SharedField], pinned: Mapping[str, TaskDraft]
+) -> dict[str, TaskDraft]:
+    """Return what the user pinned, for all tasks that have it in common: a framework has one key for them.
+
+    Raises:
+        FileError: Two of them have other values.
+    """
+    drafts = dict(pinned)
+    for field, names in groups:
+        given = {
+            name: value
+            for name in names
+            if (value := getattr(drafts.get(name, TaskDraft()), field)) is not None
+        }
+        for name, value in given.items():
+            first, other = next(iter(given.items()))
+            if value != other:
+                problem = f"is what the framework says of {first} too"
+                where = f"tasks.{name}.{field}"
+                raise FileError("--for", problem, field=where, value=value, allowed=f"{other}")
+        if given:
+            value = next(iter(given.values()))
+            for name in names:
+                drafts[name] = replace(drafts.get(name, TaskDraft()), **{field: value})
+    return drafts
 
 
 def _stays_awake(way: Arrangement, job: Job) -> bool:

@@ -30,6 +30,7 @@ from rlplan.rules.layouts import (
     divides_layers,
     divides_mlp,
     divisors,
+    leaves_between,
 )
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.columns import RECOMPUTES, LayoutColumns, Zero
@@ -248,16 +249,19 @@ class PoolCuts:
     def _pp_sizes(self, gpus: int) -> tuple[int, ...]:
         """Return the pipeline sizes that the engine runs and that divide the layers, or powers of two that nearly do.
 
-        On all GPUs of a device, or of a pool that the user pinned, other sizes too. One that the user pinned need do neither.
+        On all GPUs of a device, or of a pool that the user pinned, other sizes too. One that the user pinned need do neither. All have
+        layers left between a first and a last stage whose layers are pinned.
         """
         layers, uneven = self.model.num_layers, not self.engine.equal_parts
         pinned = self.asked.sizes.pp
+        ends = self.asked.sizes.first_stage_layers, self.asked.sizes.last_stage_layers
         if self._keeps_rows:
             return (1,)
         return tuple(
             size
             for size in divisors(gpus)
             if engine_runs(self.engine, "pp", size)
+            and leaves_between(size, self.model, *ends)
             and (
                 divides_layers(size, self.model)
                 or (uneven and is_power(size) and nearly_equal(size, layers))
@@ -323,7 +327,7 @@ class PoolCuts:
         A search tries whole experts on the ranks of a tensor-parallel group, where exchanges are near: with
         all other groups that of a mixture of experts takes more than twice as long. Engines that generate share them out over
         several such groups too, each of which attends to sequences of its own (SGLang's --ep-size with --enable-dp-attention,
-        vLLM's --enable-expert-parallel). A pinned `expert_tp` is the only one.
+        vLLM's --enable-expert-parallel). A pinned `expert_tp` is the only one; an engine without whole experts has it as its tp alone.
 
         Args:
             copies: Tensor-parallel groups.
@@ -336,7 +340,7 @@ class PoolCuts:
         if pinned is None:
             groups = (1,) if engine.role == "train" else divisors(copies)
             sizes, width = [tp * each for each in groups if each == 1 or tp * each <= widest], 1
-        elif tp % pinned:
+        elif tp % pinned or (pinned != tp and not engine.whole_experts):
             return
         else:
             sizes, width = list(divisors(tp * copies // pinned)), pinned

@@ -48,6 +48,15 @@ def fits_model(tp: int, pp: int, model: ModelArchitecture) -> bool:
     return divides_heads(tp, model) and divides_mlp(tp, model) and divides_layers(pp, model)
 
 
+def leaves_between(pp: int, model: ModelArchitecture, first: int | None, last: int | None) -> bool:
+    """Tell whether a pipeline whose first and last stage have so many layers has some for all others, and a stage for all layers."""
+    if first is None and last is None:
+        return True
+    left = model.num_layers - (first or 0) - (last or 0)
+    between = pp - (first is not None) - (last is not None)
+    return pp > 1 and (between == left == 0 or 0 < between <= left)
+
+
 def divides_experts(ep: int, model: ModelArchitecture) -> bool:
     """Tell whether expert parallelism of a size leaves each rank equally many experts."""
     return ep == 1 or (model.num_experts > 0 and model.num_experts % ep == 0)
@@ -131,12 +140,12 @@ def ends_leave_layers_between_them(given: ModelContext) -> Problem | None:
     if first is None and last is None:
         return None
     field = "first_stage_layers" if first is not None else "last_stage_layers"
-    said, ends = (first or 0) + (last or 0), (first is not None) + (last is not None)
-    left, between = model.num_layers - said, pp - ends
     if task.generates or pp == 1:
         return Problem(field, "is for a pipeline that infers or trains", getattr(layout, field))
-    if between == left == 0 or 0 < between <= left:
+    if leaves_between(pp, model, first, last):
         return None
+    said, ends = (first or 0) + (last or 0), (first is not None) + (last is not None)
+    left, between = model.num_layers - said, pp - ends
     words = (
         f"leaves {left} of the {model.num_layers} layers of {model.name} to {between} other stages"
     )

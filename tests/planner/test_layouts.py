@@ -11,6 +11,7 @@ from rlplan.job import Engines, Job, NodeGroup, Rewards
 from rlplan.plan import TaskDraft
 from rlplan.planner.layouts.settings import (
     LARGEST_STAGE,
+    PinnedCut,
     PoolCuts,
     Sizes,
     generate_layouts,
@@ -218,6 +219,32 @@ def test_engines_that_generate_share_whole_experts_out_over_tensor_parallel_grou
     assert all(each.ep % each.tp == 0 for each in found if each.expert_tp == 1)
     train = PoolCuts(job.architecture("actor"), load_engine(job.engines.train), job, 16, 8)
     assert {each.ep for each in train.splits() if each.expert_tp == 1 and each.tp == 4} == {4}
+
+
+@pytest.mark.parametrize(
+    ("engine", "sizes"), [("megatron-core-2025", {1, 2, 4, 8}), ("fsdp2", {1})]
+)
+def test_an_engine_without_whole_experts_cuts_pinned_ones_as_all_else(engine, sizes):
+    job = deepseek(1)
+    asked = PinnedCut(sizes=TaskDraft(expert_tp=1))
+    cuts = PoolCuts(job.architecture("actor"), load_engine(engine), job, 8, 8, asked)
+    assert {each.tp for each in cuts.splits() if each.expert_tp == 1} == sizes
+
+
+@pytest.mark.parametrize(
+    ("ends", "stages"),
+    [
+        ({"last_stage_layers": 7}, {2, 4}),
+        ({"first_stage_layers": 25}, {2, 4}),
+        ({"first_stage_layers": 27}, {2}),
+    ],
+)
+def test_pipelines_have_layers_left_between_stages_whose_layers_are_pinned(ends, stages):
+    """Of 28 layers; without a pipeline there is no first stage."""
+    job = replace(deepseek(1), models=FrozenDict({"actor": load_model("qwen3-0.6b")}))
+    asked = PinnedCut(sizes=TaskDraft(**ends))
+    cuts = PoolCuts(job.architecture("actor"), load_engine("megatron-core"), job, 4, 8, asked)
+    assert {each.pp for each in cuts.splits()} == stages
 
 
 def test_divisors_and_powers_of_two():

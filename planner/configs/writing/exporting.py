@@ -408,10 +408,9 @@ def _of_layouts(
     layout = replace(layout, offload=layout.offload and leaves_gpus(plan.job, role))
     if not leaves_gpus(job, role):
         other = replace(other, offload=False)
-    if layout.ep > 1 and layout.expert_tp is None:
-        layout = replace(layout, expert_tp=layout.tp)
-    if other.ep is not None and other.ep > 1 and other.expert_tp is None:
-        other = replace(other, expert_tp=other.tp)
+    # Left open, experts are cut over as many ranks as all else, however many groups there are.
+    layout = replace(layout, expert_tp=layout.expert_tp or layout.tp)
+    other = replace(other, expert_tp=other.expert_tp or other.tp)
     same = {"pool"}
     if not name.endswith(".generate") or family(str(other.engine)) == family(layout.engine):
         same.add("engine")

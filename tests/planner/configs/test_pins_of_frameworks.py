@@ -9,7 +9,9 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.plan import TaskDraft
+from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.configs.ways import ways_of
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job
@@ -31,6 +33,7 @@ JOB = resolve_job(
     ),
     Path(),
 )
+PASSES = {"update": "actor.update", "reference": "reference.compute_log_prob"}
 FIELDS = ("tp", "pp", "dp", "cp", "micro_batch", "recompute")
 
 
@@ -62,6 +65,29 @@ def test_a_size_that_one_trainer_lacks_is_left_to_another():
 def test_a_size_that_no_trainer_has_is_refused_by_its_field():
     with pytest.raises(FileError, match=r"tasks\.actor\.update\.tp.*found 2; allowed: 1"):
         plans_of(JOB, load_facts, target="easyr1", pinned=pinned_update(tp=2))
+
+
+def in_common(**pins):
+    """Return what is searched for miles, whose trainers' tasks have one flag each for tensor parallelism and micro-batches."""
+    models = FrozenDict(actor="qwen2.5-0.5b", reference="qwen2.5-0.5b")
+    job = resolve_job(replace(JOB, models=models, hyperparameters=Hyperparameters()), Path())
+    drafts = {name: TaskDraft(**pins[key]) for key, name in PASSES.items() if key in pins}
+    pinned = Pinned(tasks=FrozenDict(drafts))
+    return [each.pinned.tasks for each in ways_of(load_config_sheet("miles"), job, pinned)]
+
+
+def test_what_is_pinned_of_one_task_holds_for_all_that_have_it_in_common():
+    found = in_common(reference={"micro_batch": 3, "tp": 2})
+    sizes = {
+        (tasks[name].micro_batch, tasks[name].tp) for tasks in found for name in PASSES.values()
+    }
+    assert sizes == {(3, 2)}
+
+
+def test_other_values_of_what_tasks_have_in_common_are_refused_by_both_names():
+    words = r"actor\.update\.micro_batch.*reference\.compute_log_prob too; found 2; allowed: 3"
+    with pytest.raises(FileError, match=words):
+        in_common(reference={"micro_batch": 3}, update={"micro_batch": 2})
 
 
 def test_a_role_that_trains_on_one_rank_keeps_the_stage_that_is_pinned_of_its_update():
