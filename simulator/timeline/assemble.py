@@ -257,7 +257,7 @@ def _gaps(busy: Sequence[Interval], window: IterationSpan) -> list[Interval]:
 def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
     """Return one sentence for each group of nodes, borrowed architecture, guessed lengths or rule and site's factor."""
     found = (
-        *_of_equal_responses(job),
+        *equal_responses(job),
         *_of_nodes(job, facts),
         *_of_kernels(job, facts),
         *_of_dispatchers(job),
@@ -365,7 +365,7 @@ def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
             )
 
 
-def _of_equal_responses(job: Job) -> Iterator[str]:
+def equal_responses(job: Job) -> Iterator[str]:
     """Yield that all responses are equally long, where that may be meant as their limit: a forecast then takes them all for cut."""
     work = job.workload
     if isinstance(work.response_tokens, int) and not work.ignore_eos and not job.environments:
