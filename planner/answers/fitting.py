@@ -177,7 +177,10 @@ class _LongestResponse:
     plan: Plan | None
 
     def _job(self, tokens: int) -> Job:
-        work = replace(self.asked.work, response_tokens=tokens)
+        work, mean = self.asked.work, self.asked.work.mean_response_tokens
+        work = replace(
+            work, response_tokens=tokens, mean_response_tokens=mean and min(mean, tokens)
+        )
         return replace(self.asked, work=work).job()
 
     def fits(self, tokens: int) -> bool:

@@ -40,6 +40,12 @@ def frameworks_with(*parts: Part) -> tuple[str, ...]:
     return tuple(sorted(found.intersection(*(by_part[part] for part in parts))))
 
 
+def framework_of(steps: str) -> str:
+    """Return the framework whose steps a sheet describes, without trainer and version: `nemo-rl` of `nemo-rl-megatron-0.3`."""
+    known = (each for each in frameworks_with() if f"{steps}-".startswith(f"{each}-"))
+    return max(known, key=len, default=steps)
+
+
 def names_in_words(*parts: Part) -> str:
     """Return the names of the frameworks that have all of some parts, as help texts list them."""
     *names, last = frameworks_with(*parts) or ("none yet",)

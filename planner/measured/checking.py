@@ -13,6 +13,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.frameworks import framework_of
 from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.causes import (
     Subject,
@@ -145,6 +146,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         notes=(
             *observed,
             *_notes(ran, steps.response_tokens, forecast),
+            *_of_another(ran, steps),
             *_apart(steps),
             *_beside_notes(steps, plan, forecast),
             *_idle_notes(judged[-1] if step else None, Subject(plan, ran.facts, forecast, steps)),
@@ -402,6 +404,16 @@ def _trends(steps: LoggedSteps) -> tuple[str, ...]:
         f"first: {told}; look at what changed (clocks, memory, other jobs, growing files)"
     )
     return (note,)
+
+
+def _of_another(ran: RunContext, steps: LoggedSteps) -> Iterator[str]:
+    """Yield that a plan's steps are forecast as another framework runs them than the one whose log it is."""
+    name, planned_for = steps.sheet.name, ran.plan.job.framework
+    if framework_of(planned_for) != name:
+        yield (
+            f"framework: the log is {name}'s, and the plan's step is forecast as {planned_for} runs it: the script that ran, "
+            "as --plan, says what was run"
+        )
 
 
 def _notes(ran: RunContext, response_tokens: float | None, forecast: Forecast) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ from rlplan.results.renting import (
     RentalOffer,
 )
 from rlplan.results.run import RunForecast
+from rlplan.simulator.timeline.assemble import equal_responses
 from rlplan.simulator.whole_run import Curve, run_forecast
 from rlplan.units import show_duration, whole_usd
 from rlplan.workload import Workload, with_mean
@@ -128,7 +129,8 @@ def rent(
         progress(len(candidates), len(candidates), "")
     if not found.offers:
         raise InfeasibleError(_fits_nowhere(found.left_out))
-    front = front_of(within(found.offers, request.limits))
+    taken = tuple(f"assumed: {each}" for each in equal_responses(request.job) if not request.curve)
+    front = front_of(within(found.offers, request.limits, taken))
     on_front = {id(offer) for offer in front}
     others = [offer for offer in found.offers if id(offer) not in on_front]
     return RentalAnswer(
@@ -144,7 +146,7 @@ def rent(
         pruned=found.pruned,
         search_seconds=time.monotonic() - started,
         not_counted=NOT_COUNTED,
-        notes=_notes(candidates),
+        notes=(*taken, *_notes(candidates)),
     )
 
 
@@ -410,8 +412,13 @@ def _order(offer: RentalOffer) -> tuple[object, ...]:
     return (offer.run.seconds, offer.run.usd, offer.instances, offer.provider, offer.name)
 
 
-def within(offers: Sequence[RentalOffer], limits: RentalLimits) -> tuple[RentalOffer, ...]:
+def within(
+    offers: Sequence[RentalOffer], limits: RentalLimits, taken: Sequence[str] = ()
+) -> tuple[RentalOffer, ...]:
     """Return the offers that keep limits at p90.
+
+    Args:
+        taken: What was assumed of the work, that whoever is refused may correct.
 
     Raises:
         InfeasibleError: None does; says which come nearest.
@@ -419,7 +426,7 @@ def within(offers: Sequence[RentalOffer], limits: RentalLimits) -> tuple[RentalO
     kept = tuple(offer for offer in offers if limits.keeps(offer.run))
     if kept or not offers:
         return kept
-    raise InfeasibleError("; ".join(_nearest(offers, limits)))
+    raise InfeasibleError("; ".join((*_nearest(offers, limits), *taken)))
 
 
 def _nearest(offers: Sequence[RentalOffer], limits: RentalLimits) -> list[str]:

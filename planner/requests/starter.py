@@ -12,7 +12,7 @@ from rlplan.files.writing import to_yaml
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.profiles.catalog import load_device, resolve_job
 from rlplan.profiles.jobs.checks import has_weights, is_hub_id
-from rlplan.workload import Empirical, Evaluation, Lengths, Workload
+from rlplan.workload import Empirical, Evaluation, Lengths, Logged, Workload, longest
 
 # A model of some hundred thousand weights learns at rates at which a large one falls apart.
 SMALL_MODEL = Hyperparameters(learning_rate=1e-3, critic_learning_rate=2e-3)
@@ -26,6 +26,9 @@ BYTES = "bytes"
 
 # Of measured lengths a job keeps so many, from the shortest to the longest in equal shares of the prompts.
 KEPT_LENGTHS = 17
+
+# Of lengths that do not grow, which a user has nothing to fill in for.
+EMPTY_MEANS = "means_between: []"
 
 # What stands beside lines of a first job, by the line's own words.
 REMARKS = {
@@ -64,6 +67,7 @@ class StarterWork:
         framework: Whose step it is.
         prompts, samples: Prompts of a step, and responses to each.
         prompt_tokens, response_tokens: The longest.
+        mean_prompt_tokens, mean_response_tokens: Their means, spread as in published runs; None takes all for the longest.
         gpus_per_node: Of its cluster.
     """
 
@@ -72,21 +76,51 @@ class StarterWork:
     samples: int | None = None
     prompt_tokens: int | None = None
     response_tokens: int | None = None
+    mean_prompt_tokens: float | None = None
+    mean_response_tokens: float | None = None
     gpus_per_node: int | None = None
 
     def on(self, job: Job) -> Job:
-        """Return a job with this work, to be resolved."""
+        """Return a job with this work, to be resolved.
+
+        Raises:
+            PlanError: A mean is longer than the longest.
+        """
         given: dict[str, Any] = {
             "prompts": self.prompts,
             "samples_per_prompt": self.samples,
-            "prompt_tokens": self.prompt_tokens,
-            "response_tokens": self.response_tokens,
         }
         work = replace(job.workload, **{name: each for name, each in given.items() if each})
+        work = replace(
+            work,
+            prompt_tokens=_lengths(
+                "prompt", self.prompt_tokens or longest(work.prompt_tokens), self.mean_prompt_tokens
+            ),
+            response_tokens=_lengths(
+                "response",
+                self.response_tokens or longest(work.response_tokens),
+                self.mean_response_tokens,
+            ),
+        )
         return replace(job, workload=work, framework=self.framework or job.framework)
 
 
 USUAL_WORK: Final = StarterWork()
+
+
+def _lengths(what: str, most: int, mean: float | None) -> Lengths:
+    """Return lengths of this mean up to `most` tokens, whose spread is that of published runs; all of them `most` without it.
+
+    Raises:
+        PlanError: The mean is longer.
+    """
+    if mean is None or mean == most:
+        return most
+    if mean > most:
+        raise PlanError(
+            f"a mean {what} of {mean:,g} tokens is longer than the longest; allowed: at most {most:,}"
+        )
+    return Logged(mean=mean, max=most)
 
 
 def starter_job(
@@ -182,6 +216,7 @@ def starter_text(job: Job) -> str:
     lines = (
         f"{line}  # {REMARKS[line]}" if line in REMARKS else line
         for line in to_yaml(job).splitlines()
+        if line.strip() != EMPTY_MEANS
     )
     return "\n".join(lines) + "\n"
 

@@ -577,7 +577,8 @@ def answer_table(plan: Plan, forecast: Forecast, mfu: Mapping[str, float]) -> Ta
         layout, task = plan.tasks.get(cost.name), kinds.get(cost.name)
         is_run = layout is not None and task is not None and task.has_model
         how = _layout_cells(layout, task) if is_run and layout and task else no_layout
-        gpus = str(plan.pool(cost.pool).gpus) if layout is not None else ""
+        pool = plan.pool(cost.pool) if layout is not None else None
+        gpus = "" if pool is None or pool.is_host else str(pool.gpus)  # a host's are CPU cores
         times = (show_seconds(cost.seconds), _short_interval(cost.interval_seconds))
         used = percent(mfu[cost.name]) if cost.name in mfu else ""
         rows.append((cost.name, cost.pool, gpus, *how, *times, used))

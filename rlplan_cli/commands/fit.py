@@ -9,7 +9,7 @@ import typer
 
 from rlplan.collecting import resting_collector
 from rlplan.planner.configs.frameworks import steps_in_words
-from rlplan_cli.amounts import gpus_with_type, whole_tokens_of
+from rlplan_cli.amounts import gpus_with_type, tokens_of, whole_tokens_of
 from rlplan_cli.terminal import JsonOption, WhyOption, echo_json, print_table, say, say_assumed
 
 if TYPE_CHECKING:
@@ -32,6 +32,20 @@ ResponseTokensOption = Annotated[
         metavar="TOKENS",
         parser=whole_tokens_of,
         help="Longest response, such as 8k.  [default: 1,024]",
+    ),
+]
+MeanPromptOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="TOKENS", parser=tokens_of, help="Mean prompt.  [default: as long as the longest]"
+    ),
+]
+MeanResponseOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="TOKENS",
+        parser=tokens_of,
+        help="Mean response, such as 2k: what a step takes follows from it.  [default: as long as the longest]",
     ),
 ]
 BatchOption = Annotated[
@@ -60,6 +74,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     ] = None,
     prompt: PromptTokensOption = None,
     response: ResponseTokensOption = None,
+    mean_prompt: MeanPromptOption = None,
+    mean_response: MeanResponseOption = None,
     batch: BatchOption = None,
     samples: SamplesOption = None,
     why: WhyOption = False,
@@ -86,6 +102,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
             samples=samples,
             prompt_tokens=prompt,
             response_tokens=response,
+            mean_prompt_tokens=mean_prompt,
+            mean_response_tokens=mean_response,
             gpus_per_node=given.per_node,
         ),
     )

@@ -10,6 +10,8 @@ import typer
 from rlplan_cli.amounts import GPUS_ALLOWED, gpus_with_type
 from rlplan_cli.commands.fit import (
     BatchOption,
+    MeanPromptOption,
+    MeanResponseOption,
     PromptTokensOption,
     ResponseTokensOption,
     SamplesOption,
@@ -45,6 +47,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     ] = None,
     prompt: PromptTokensOption = None,
     response: ResponseTokensOption = None,
+    mean_prompt: MeanPromptOption = None,
+    mean_response: MeanResponseOption = None,
     batch: BatchOption = None,
     samples: SamplesOption = None,
     prompts: Annotated[
@@ -86,6 +90,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
         samples=samples,
         prompt_tokens=prompt,
         response_tokens=response,
+        mean_prompt_tokens=mean_prompt,
+        mean_response_tokens=mean_response,
         gpus_per_node=given.per_node,
     )
     device = given.device or "cpu"

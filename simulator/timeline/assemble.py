@@ -255,8 +255,9 @@ def _gaps(busy: Sequence[Interval], window: IterationSpan) -> list[Interval]:
 
 @lru_cache(maxsize=32)  # plans that are compared are of few jobs
 def assumptions_of(job: Job, facts: Facts) -> tuple[str, ...]:
-    """Return one sentence for each group of nodes, borrowed architecture, guessed spread or rule and site's factor."""
+    """Return one sentence for each group of nodes, borrowed architecture, guessed lengths or rule and site's factor."""
     found = (
+        *equal_responses(job),
         *_of_nodes(job, facts),
         *_of_kernels(job, facts),
         *_of_dispatchers(job),
@@ -362,6 +363,16 @@ def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
                 f"no operator of {device.sheet.architecture} ({group.gpu}) was measured: the efficiencies "
                 f"of {device.borrowed_kernels} stand in"
             )
+
+
+def equal_responses(job: Job) -> Iterator[str]:
+    """Yield that all responses are equally long, where that may be meant as their limit: a forecast then takes them all for cut."""
+    work = job.workload
+    if isinstance(work.response_tokens, int) and not work.ignore_eos and not job.environments:
+        yield (
+            f"every response has {work.response_tokens:,} tokens; where that is only the longest, give the mean: "
+            f"workload.response_tokens: {{distribution: logged, mean: ..., max: {work.response_tokens}}}"
+        )
 
 
 def _of_lengths(job: Job) -> Iterator[str]:

@@ -273,6 +273,8 @@ def test_what_keeps_no_limit_is_named_by_what_comes_nearest():
         InfeasibleError, match=r"the cheapest by then takes up to 45.00 USD .*n2 of ours"
     ):
         within(offers, RentalLimits(budget_usd=20.0, deadline_seconds=6000.0))
+    with pytest.raises(InfeasibleError, match=r"\(1 x n1 of ours\); assumed: all are long$"):
+        within(offers, RentalLimits(budget_usd=12.0), ["assumed: all are long"])
 
 
 # Searches.

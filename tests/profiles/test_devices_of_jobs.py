@@ -137,7 +137,11 @@ def test_rules_run_on_the_cores_of_all_nodes_but_not_on_more_than_there_are_resp
 
 def test_what_sheets_say_is_told():
     job = job_on(NodeGroup(gpu="h100", gpus_per_node=8, nodes=2))
-    (said,) = assumptions_of(job, load_facts(job))
+    equal, said = assumptions_of(job, load_facts(job))
+    assert equal == (
+        "every response has 1,024 tokens; where that is only the longest, give the mean: "
+        "workload.response_tokens: {distribution: logged, mean: ..., max: 1024}"
+    )
     assert said == (
         "8 x h100-80gb-sxm a node, from its sheet: 3,200 Gbit/s a node, 112 CPU cores a node, "
         "6.88 USD per GPU and hour"
@@ -146,6 +150,7 @@ def test_what_sheets_say_is_told():
         gpu="h100", gpus_per_node=8, nodes=2, inter_node_gbps=400, cpu_cores=96, usd_per_gpu_hour=2
     )
     job = job_on(told)
+    job = replace(job, workload=replace(job.workload, ignore_eos=True))
     assert assumptions_of(job, load_facts(job)) == ()
     silent = replace(job, rewards=replace(job.rewards, function_seconds_per_sample=None))
     (said,) = assumptions_of(silent, load_facts(silent))

@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 import pytest
 
+from rlplan.files.decoding import load_yaml
 from rlplan.profiles.catalog import load_model
 
 FIT = ("fit", "--model", "tiny", "--algorithm", "grpo")
@@ -67,6 +68,34 @@ def test_the_type_of_gpus_may_be_said_apart_as_other_commands_take_it(rlplan):
     twice = rlplan(*FIT, "--gpus", "2xcpu", "--gpu", "h100")
     assert (twice.code, len(twice.lines)) == (2, 1)
     assert "--gpu: names a type beside that of --gpus; found 'h100'" in twice.err
+
+
+def test_a_mean_that_is_said_is_the_job_s_and_a_step_is_shorter_than_one_of_longest_responses(
+    rlplan,
+):
+    asked = (*FIT[:3], "--gpus", "2xcpu", "--response", "64", "--json")
+    longest, mean = (
+        json.loads(rlplan(*asked, *also).out) for also in ((), ("--mean-response", "16"))
+    )
+    assert mean["plan"]["job"]["workload"]["response_tokens"]["max"] == 64
+    assert mean["longest_response_tokens"] == longest["longest_response_tokens"]
+    seconds = [each["forecast"]["iteration_seconds"] for each in (mean, longest)]
+    assert seconds[0] < seconds[1]
+    most = rlplan(*asked[:-1], "--mean-response", "65")
+    assert (most.code, most.lines) == (
+        2,
+        [
+            "rlplan: a mean response of 65 tokens is longer than the longest; allowed: at most 64",
+        ],
+    )
+
+
+def test_a_first_job_has_the_means_that_are_said(rlplan, tmp_path):
+    means = ("--mean-prompt", "9", "--mean-response", "12")
+    assert rlplan("init", str(tmp_path / "job.yaml"), *means).code == 0
+    work = load_yaml(tmp_path / "job.yaml")["workload"]
+    assert work["prompt_tokens"] == {"distribution": "logged", "mean": 9, "max": 16}
+    assert work["response_tokens"] == {"distribution": "logged", "mean": 12, "max": 16}
 
 
 def test_doctor_shows_versions_devices_and_what_to_do(rlplan):

@@ -12,6 +12,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.job import WHOLE_STEP, Captured, Job, KlPlace, Role, State
 from rlplan.plan import Plan, Recompute, ResourcePool, TaskPlan
+from rlplan.planner.configs.frameworks import framework_of
 from rlplan.planner.configs.losses import MOMENTS, words_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
 from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
@@ -366,13 +367,16 @@ class Export:
             raise self.refused(f"pools.{pool.name}.roles", problem, f"the {role} on pool {home}")
 
     def refused(self, where: str, problem: str, allowed: str, value: object = None) -> FileError:
-        """Return the error of what the framework cannot be told."""
+        """Return the error of what the framework cannot be told; of a plan for another, with how to find one for it."""
+        name = self.sheet.name
+        is_others = framework_of(self.plan.job.framework) != name
+        found = f"; rlplan search JOB --for {name} finds what it can run" if is_others else ""
         return FileError(
             self.file,
             f"{problem}; {self.sheet.title} {self.sheet.version} cannot do that",
             field=where,
             value=value,
-            allowed=allowed,
+            allowed=f"{allowed}{found}",
         )
 
     def update_size(self, whole: int, part: str) -> int:

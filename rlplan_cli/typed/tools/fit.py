@@ -25,6 +25,9 @@ class Arguments:
     ] = None
     prompt_tokens: Annotated[int | None, Said("Longest prompt; 1,024 else.")] = None
     response_tokens: Annotated[int | None, Said("Longest response; 1,024 else.")] = None
+    mean_response_tokens: Annotated[
+        float | None, Said("Mean response, which seconds follow from; the longest else.")
+    ] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,7 @@ def call(asked: Arguments) -> Answer:
     from rlplan.planner.requests.starter import StarterWork
     from rlplan_cli.typed.tool import ARGUMENTS
 
-    for name in ("gpus", "prompt_tokens", "response_tokens"):
+    for name in ("gpus", "prompt_tokens", "response_tokens", "mean_response_tokens"):
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise FileError(ARGUMENTS, "is too small", field=name, value=value, allowed="1 or more")
@@ -64,6 +67,7 @@ def call(asked: Arguments) -> Answer:
                 framework=asked.framework,
                 prompt_tokens=asked.prompt_tokens,
                 response_tokens=asked.response_tokens,
+                mean_response_tokens=asked.mean_response_tokens,
             ),
         )
     )

@@ -11,6 +11,7 @@ from rlplan.planner import frameworks as code
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import (
     check_parts,
+    framework_of,
     frameworks_with,
     load_part,
     names_in_words,
@@ -328,3 +329,17 @@ def test_a_part_that_is_not_known_is_said_by_name(found, part, words):
     check_parts("bare-rl", "steps")
     with pytest.raises(MissingPartError, match=words):
         check_parts("bare-rl", "steps", part)
+
+
+@pytest.mark.parametrize(
+    ("steps", "framework"),
+    [
+        ("verl", "verl"),
+        ("verl-fully-async", "verl"),
+        ("ms-swift-transformers-sharded", "ms-swift"),
+        ("nemo-rl-megatron-0.3", "nemo-rl"),
+        ("unheard-of", "unheard-of"),
+    ],
+)
+def test_a_sheet_of_steps_is_of_a_framework(steps, framework):
+    assert framework_of(steps) == framework

@@ -764,3 +764,11 @@ def test_what_environments_add_is_in_micro_batches_too(ran, expected, tmp_path):
     found = check_steps(tmp_path / "log", replace(ran, plan=plan))
     (slow,) = [each for each in found.stages if each.name == "update_actor"]
     assert any("1,400 tokens a micro-batch, of sequences of 755" in each for each in slow.causes)
+
+
+def test_a_log_of_another_framework_than_the_plan_s_is_told(ran, expected, tmp_path):
+    write_console(tmp_path / "log", "verl", steps_of(expected, "verl"))
+    other = replace(ran, plan=replace(ran.plan, job=replace(ran.plan.job, framework="rlplan")))
+    for subject, told in ((other, 1), (ran, 0)):
+        notes = check_steps(tmp_path / "log", subject).notes
+        assert sum(each.startswith("framework: the log is verl's") for each in notes) == told
