@@ -114,7 +114,9 @@ class FrameworkSheet:
         gathers_from_host: Whether weights of a model that only infers, where they leave the GPUs, are copied from the host's memory
             with each micro-batch, a layer's shard before it is gathered; else once before the passes.
         leaves_after_passes: Whether weights of a model that is trained, where they leave the GPUs, leave them after passes without an
-            update too.
+            update too; and a reference's, but where every rank has a shard of them.
+        collects_seconds: Of Python's collection of garbage, with which each move of weights between the GPUs and the host ends, and
+            each of an optimizer's states: dense weights and experts have an optimizer each. Copies to the GPU go on beside it.
         unpinned: What goes there at that rate; gradients are copied where they are named, else they are made anew.
         logits: How it makes log-probabilities and entropies, if a job leaves it open.
         pads_counted: Whether micro-batches that are counted, and not packed up to a budget of tokens, are as wide as the
@@ -170,6 +172,7 @@ class FrameworkSheet:
     loads_for_step: bool = False
     gathers_from_host: bool = False
     leaves_after_passes: bool = False
+    collects_seconds: NonNegative = 0.0
     unpinned: tuple[Literal["weights", "gradients", "optimizer"], ...] = ("optimizer",)
     logits: LogitChoice = USUAL_LOGITS
     pads_counted: bool = False

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from rlplan.calibration import WorkKind
 from rlplan.errors import MissingFactError, UnknownNameError
-from rlplan.estimate import Estimate, Source
+from rlplan.estimate import ZERO, Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.kept_sheets import read_sheet
 from rlplan.files.limits import NonNegative
@@ -106,6 +106,7 @@ class HostCosts:
         adam_parameters_per_second: Parameters that a rank's process steps with Adam in host memory.
         unpinned_to_host_bytes_per_second: Rate of copies from a GPU to memory that is neither pinned nor kept, of each rank.
         unpinned_from_host_bytes_per_second: Rate of copies back from there.
+        node_copies_bytes_per_second: Rate of copies between a node's host and its GPUs, all of them together.
         added_parameters_per_second: Gradients that a rank's process adds to others in host memory.
         rule_call_seconds: A call of a reward rule of which nobody said what it takes.
         spread: Relative, one sigma.
@@ -119,6 +120,7 @@ class HostCosts:
     adam_parameters_per_second: Constant
     unpinned_to_host_bytes_per_second: Constant
     unpinned_from_host_bytes_per_second: Constant
+    node_copies_bytes_per_second: Constant
     added_parameters_per_second: Constant
     spread: Constant
 
@@ -237,6 +239,20 @@ def unpinned_copy(
     if direction == "host_to_device":
         return _at_rate(num_bytes, host.unpinned_from_host_bytes_per_second)
     return _at_rate(num_bytes, host.unpinned_to_host_bytes_per_second)
+
+
+def copies_of_node(num_bytes: float, link_bytes_per_second: float) -> Estimate:
+    """Return the seconds in which a node's GPUs copy so much, all of them together, to pinned host memory or from there.
+
+    Zero where one GPU's link is faster than that: a Grace's memory is its own GPUs' alone.
+    """
+    rate = load_host_costs().node_copies_bytes_per_second
+    return ZERO if link_bytes_per_second > rate.value else _at_rate(num_bytes, rate)
+
+
+def host_work(seconds: float) -> Estimate:
+    """Return seconds that a process works on its host, known as any host's work is."""
+    return Estimate(seconds, seconds * load_host_costs().spread.value, Source.DATASHEET)
 
 
 def copy_at(num_bytes: float, bytes_per_second: float) -> Estimate:

@@ -17,7 +17,14 @@ from rlplan.framework import FrameworkSheet, HostTime
 from rlplan.job import TrainerOptions
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
-from rlplan.profiles.analytic.efficiencies import copy_at, host_sum, load_spreads, unpinned_copy
+from rlplan.profiles.analytic.efficiencies import (
+    copies_of_node,
+    copy_at,
+    host_sum,
+    host_work,
+    load_spreads,
+    unpinned_copy,
+)
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
@@ -334,18 +341,20 @@ def weights_from_host(placed: PlacedTask) -> Estimate:
     """
     if placed.trains_role and "weights" not in placed.off_loadable:
         return ZERO
-    if placed.layout.zero < FULLY_SHARDED:
-        return placed.device.copy(placed.parameters * placed.shard.value_bytes, "host_to_device")
-    if not placed.trains_role:
+    sharded = placed.layout.zero >= FULLY_SHARDED
+    if sharded and not placed.trains_role:
         return shard_from_host(placed)
-    back = _weights_copy(placed, _shard_bytes(placed), "host_to_device")
+    whole = placed.parameters * placed.shard.value_bytes
+    num_bytes = _shard_bytes(placed) if sharded else whole
+    collected = _collected(placed, optimizer=False)
+    back = _weights_copy(placed, num_bytes, "host_to_device").at_least(collected)
     if placed.framework.leaves_after_passes:
-        back = back + _weights_copy(placed, _shard_bytes(placed), "device_to_host")
+        back = back + _weights_copy(placed, num_bytes, "device_to_host") + collected
     return back
 
 
 def shard_from_host(placed: PlacedTask) -> Estimate:
-    """Return seconds of copying a rank's shard of fully sharded weights to its GPU once."""
+    """Return seconds of copying a rank's shard of fully sharded weights to its GPU once, layer by layer between passes."""
     return placed.device.copy(_shard_bytes(placed), "host_to_device")
 
 
@@ -355,13 +364,30 @@ def _shard_bytes(placed: PlacedTask) -> int:
     return math.ceil((placed.parameters + placed.adapter_parameters) * value / placed.state_ranks)
 
 
+def _pinned_copy(
+    placed: PlacedTask, num_bytes: float, direction: Literal["host_to_device", "device_to_host"]
+) -> Estimate:
+    """Return seconds of one copy of states to pinned host memory or back, while the other GPUs of a node copy as much."""
+    together = num_bytes * placed.site.ranks_per_node(placed.site.gpus)
+    shared = copies_of_node(together, placed.device.sheet.host_bytes_per_second)
+    return placed.device.copy(num_bytes, direction).at_least(shared)
+
+
 def _weights_copy(
     placed: PlacedTask, num_bytes: float, direction: Literal["host_to_device", "device_to_host"]
 ) -> Estimate:
-    """Return seconds of a copy of weights that are trained, to host memory of the kind that its trainer uses or back."""
-    if placed.options.unpinned_weights:
+    """Return seconds of a copy of weights, to host memory of the kind that their trainer uses or back."""
+    if placed.trains_role and placed.options.unpinned_weights:
         return unpinned_copy(num_bytes, direction)
-    return placed.device.copy(num_bytes, direction)
+    return _pinned_copy(placed, num_bytes, direction)
+
+
+def _collected(placed: PlacedTask, *, optimizer: bool) -> Estimate:
+    """Return seconds of the garbage collections that moving weights ends with, and an optimizer's states too if they move with them."""
+    weights = "weights" in placed.off_loadable or not placed.trains_role
+    optimizers = 2 if placed.expert_parameters else 1
+    moves = weights + (optimizers if optimizer and "optimizer" in placed.off_loadable else 0)
+    return host_work(placed.framework.collects_seconds * moves)
 
 
 def states_from_host(placed: PlacedTask) -> Estimate:
@@ -371,32 +397,34 @@ def states_from_host(placed: PlacedTask) -> Estimate:
     rate = placed.framework.from_host_bytes_per_second
     if rate is not None:
         return copy_at(states + weights + gradients, rate)
-    if placed.options.unpinned_weights and weights:
-        back = placed.device.copy(states + gradients, "host_to_device")
-        return back + _weights_copy(placed, weights, "host_to_device")
-    return placed.device.copy(states + weights + gradients, "host_to_device")
+    apart = weights if placed.options.unpinned_weights else 0
+    back = _pinned_copy(placed, states + weights - apart + gradients, "host_to_device")
+    if apart:
+        back = back + _weights_copy(placed, apart, "host_to_device")
+    return back.at_least(_collected(placed, optimizer=True))
 
 
 def states_to_host(placed: PlacedTask) -> Estimate:
     """Return seconds until what leaves a trainer's GPUs is in host memory."""
     states, weights = _states_bytes(placed)
     rate = placed.framework.to_host_bytes_per_second
-    if rate is None and placed.options.unpinned_weights and weights:
-        away = placed.device.copy(states, "device_to_host")
-        return away + _weights_copy(placed, weights, "device_to_host")
     if rate is None:
-        return placed.device.copy(states + weights, "device_to_host")
+        apart = weights if placed.options.unpinned_weights else 0
+        away = _pinned_copy(placed, states + weights - apart, "device_to_host")
+        if apart:
+            away = away + _weights_copy(placed, apart, "device_to_host")
+        return away + _collected(placed, optimizer=True)
     if "weights" in placed.framework.unpinned:
         states, weights = states + weights, 0
     written = copy_at(states + _gradients_bytes(placed), rate)
-    return written + placed.device.copy(weights, "device_to_host")
+    return written + _pinned_copy(placed, weights, "device_to_host")
 
 
 def moments_from_host(placed: PlacedTask) -> Estimate:
     """Return seconds until an optimizer's moments, which a framework brings to the GPU for a step alone, are there."""
     num_bytes, rate = _moments_bytes(placed), placed.framework.from_host_bytes_per_second
     if rate is None:
-        return placed.device.copy(num_bytes, "host_to_device")
+        return _pinned_copy(placed, num_bytes, "host_to_device")
     return copy_at(num_bytes, rate)
 
 
@@ -404,7 +432,7 @@ def moments_to_host(placed: PlacedTask) -> Estimate:
     """Return seconds until an optimizer's moments are in host memory again after a step."""
     num_bytes, rate = _moments_bytes(placed), placed.framework.to_host_bytes_per_second
     if rate is None:
-        return placed.device.copy(num_bytes, "device_to_host")
+        return _pinned_copy(placed, num_bytes, "device_to_host")
     return copy_at(num_bytes, rate)
 
 

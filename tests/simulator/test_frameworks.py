@@ -12,12 +12,19 @@ from rlplan.framework import HostTime
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.plans.assembly import with_largest_share
+from rlplan.profiles.analytic.efficiencies import copies_of_node
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import resolve_job
 from rlplan.profiles.sheets import load_framework
 from rlplan.results.forecast import CALL
-from rlplan.simulator.costs.taskcost import DRIVER, STATES_AWAY, STATES_BACK, uncalibrated_spread
+from rlplan.simulator.costs.taskcost import (
+    DRIVER,
+    STATES_AWAY,
+    STATES_BACK,
+    WEIGHTS_BACK,
+    uncalibrated_spread,
+)
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.workload import (
     packed_sequences,
@@ -27,6 +34,7 @@ from rlplan.simulator.workload import (
 )
 from rlplan.workload import Lognormal, PromptImages, Workload, mean_length
 
+COLLECTIONS = 0.5  # seconds of one
 POOL = ResourcePool(name="all", device="h100-80gb-sxm", gpus=8, roles=("actor",))
 HOST = ResourcePool(name="host", device="host", gpus=8, roles=("rule",))
 WORK = Workload(
@@ -38,14 +46,14 @@ WORK = Workload(
 TOKENS = 128 + mean_length(WORK.response_tokens)
 
 
-def plan_of(framework, *, offload=False, old_log_prob=None, **batch):
-    """Return a GRPO step of Qwen3-8B on eight H100 without a reference."""
+def plan_of(framework, *, offload=False, old_log_prob=None, model="qwen3-8b", **batch):
+    """Return a GRPO step of a model on eight H100 without a reference."""
     job = resolve_job(
         Job(
             algorithm="grpo",
             framework=framework,
             old_log_prob=old_log_prob,
-            models=FrozenDict({"actor": "qwen3-8b", "reference": "qwen3-8b"}),
+            models=FrozenDict({"actor": model, "reference": model}),
             workload=WORK,
             cluster=(NodeGroup(gpu="h100", gpus_per_node=8),),
             rewards=Rewards(function="digits"),
@@ -56,7 +64,7 @@ def plan_of(framework, *, offload=False, old_log_prob=None, **batch):
     cut = TaskPlan(pool="all", **{"engine": "megatron-core", "tp": 2, "dp": 4, **batch})
     tasks = {
         "actor.generate": TaskPlan(pool="all", engine="vllm", dp=8, max_running=64),
-        "actor.compute_log_prob": cut,
+        "actor.compute_log_prob": replace(cut, offload=offload),
         "rule.compute_reward": TaskPlan(pool="host", dp=8, engine="python"),
         "actor.update": replace(cut, zero=max(cut.zero, 1), offload=offload),
     }
@@ -238,8 +246,37 @@ def test_states_reach_unpinned_memory_more_slowly_than_they_come_back():
     fast = away["verl-megatron"]["optimizer states to host"]
     # 12 bytes of 8.19 billion parameters over eight ranks: TP 2, and DP 4 that shard the optimizer.
     assert slow == pytest.approx(12 * 8.19e9 / 8 / 2.6e9, rel=0.1)
-    assert fast == pytest.approx(away["nemo-rl"]["optimizer states from host"], rel=0.01)
-    assert slow > 5 * fast
+    copied = away["nemo-rl"]["optimizer states from host"]
+    assert fast == pytest.approx(copied + COLLECTIONS * 2, rel=0.01)
+    assert slow > 5 * copied
+
+
+@pytest.mark.parametrize(("model", "optimizers"), [("qwen3-8b", 1), ("qwen3-30b-a3b", 2)])
+def test_moves_of_states_end_with_collections_of_garbage(model, optimizers):
+    """One of weights, and one of each optimizer: of dense weights and of experts. Copies to the GPU go on beside them."""
+    costs = costs_of(plan_of("verl-megatron", offload=True, model=model))
+    bare = costs_of(plan_of("verl-fsdp", offload=True, model=model))
+    back, away = (costs["actor.update"][name] for name in (STATES_BACK, STATES_AWAY))
+    copied = bare["actor.update"][STATES_BACK]
+    assert away == pytest.approx(copied + COLLECTIONS * (1 + optimizers), rel=0.01)
+    assert back == pytest.approx(max(copied, COLLECTIONS * (1 + optimizers)), rel=0.01)
+    passes = costs["actor.compute_log_prob"][WEIGHTS_BACK]
+    weights = bare["actor.compute_log_prob"][WEIGHTS_BACK] / 2
+    assert passes == pytest.approx(max(weights, COLLECTIONS) + weights + COLLECTIONS, rel=0.01)
+
+
+def test_states_of_a_nodes_gpus_share_its_host():
+    """Of 8.19 billion parameters 12 bytes over eight ranks, at an eighth of 195 GB/s and not at 48."""
+    parts = costs_of(
+        plan_of("verl-fsdp", offload=True, engine="fsdp2-hf", tp=1, dp=8, zero=3, micro_batch=4)
+    )["actor.update"]
+    assert parts[STATES_BACK] == pytest.approx(12 * 8.19e9 / 1.95e11, rel=0.01)
+    assert parts[STATES_AWAY] == parts[STATES_BACK]
+
+
+def test_a_grace_copies_to_memory_of_its_own():
+    assert copies_of_node(1e12, load_device("h200").host_bytes_per_second).seconds > 1
+    assert copies_of_node(1e12, load_device("gb200").host_bytes_per_second).seconds == 0
 
 
 def test_states_that_leave_the_gpus_make_room_for_the_cache_and_lie_in_host_memory():
