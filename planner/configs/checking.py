@@ -268,7 +268,8 @@ def _with_findings(
 ) -> Checked:
     verdict, spared = _in_assumed_pools(checked, found.run) or _spared(settings, checked)
     models, cuts = tuple(uncounted_models(found)), tuple(uncounted_sizes(found))
-    if (models and verdict == "fits") or (cuts and verdict in {"fits", "does not fit"}):
+    unsure = cuts or tuple(found.taken())
+    if (models and verdict == "fits") or (unsure and verdict in {"fits", "does not fit"}):
         verdict = "may not fit"
     work = found.job.workload
     steps, epoch_steps = training_steps(settings, work.prompts, work.updates * work.epochs)

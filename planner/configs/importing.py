@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rlplan.errors import FileError, MissingValueError, nearest_names
 from rlplan.files.frozen import FrozenDict
@@ -29,6 +29,12 @@ from rlplan.planner.configs.frameworks import load_part
 from rlplan.planner.configs.megatron.over_flags import lay_files_over
 from rlplan.planner.configs.missing import missing_beside, missing_values
 from rlplan.planner.configs.models import model_of, notes_of_names
+from rlplan.planner.configs.named_models import (
+    models_written_as,
+    replace_models,
+    taken_for,
+    tell_model,
+)
 from rlplan.planner.configs.nodes import with_nodes_of_slurm
 from rlplan.planner.configs.prefilling import prefill_of
 from rlplan.planner.configs.reading.composed import CONFIG_FLAGS, INHERITS, NOT_FOUND, OF_MISSING
@@ -177,7 +183,8 @@ class Imported:
     guesses: tuple[str, ...] = ()
 
     def doubts(self) -> Iterator[str]:
-        """Yield, in words, which keys change how much is done in a step and are not counted."""
+        """Yield, in words, which model is assumed, and which keys change how much is done in a step and are not counted."""
+        yield from self.taken()
         by_what: dict[str, list[str]] = {}
         for key, what in self.keys.changes_work.items():
             by_what.setdefault(what, []).append(self._shown(key))
@@ -187,6 +194,11 @@ class Imported:
                 f"{', '.join(keys)} {'changes' if one else 'change'} the amount of work ({what})"
             )
             yield f"{words} and {'is' if one else 'are'} not counted"
+
+    def taken(self) -> Iterator[str]:
+        """Yield, in words, for which model the actor's is taken by words beside its own path."""
+        if self.settings.told is not None and "actor" not in self.run.architectures:
+            yield from filter(None, [taken_for(self.settings, self.run.models["actor"])])
 
     def unknown(self) -> Iterator[str]:
         """Yield the keys that are not understood, with their values and places, and what may have been meant."""
@@ -286,7 +298,7 @@ def _all_missing(
     while len(missing) <= MOST_MISSING:
         last = missing[-1]
         given = flat.get(last.key)
-        same = [] if given is None else [key for key, _ in _models_written_as(settings, given)]
+        same = [] if given is None else [key for key, _ in models_written_as(settings, given)]
         for key in (last.key, *(same if last.example == EXAMPLE_MODEL else ())):
             flat[key] = GivenValue(value=last.example, where="an example")
         tried = replace(settings, flat=dict(flat), used=set(), left_out={}, doubts={})
@@ -343,7 +355,8 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     lay_files_over(settings, folder)
     _set_values(settings, options.values, folder)
     lay_mirrors(settings)
-    _replace_models(settings, options)
+    replace_models(settings, options.model, options.models)
+    tell_model(settings)
     if CONFIG_NAME not in settings.doubts:
         settings.doubts |= dict.fromkeys(settings.has(f"{OF_MISSING}*"), NOT_FOUND)
     _check_fork(settings)
@@ -436,43 +449,6 @@ def _check_fork(settings: Settings) -> None:
                 )
             allowed = f"a value: {key}=... in the script"
             raise settings.refused_key(key, problem, allowed)
-
-
-def _replace_models(settings: Settings, options: ImportOptions) -> None:
-    """Put models that an option names in the place of those of other roles, and of an actor's that is not known.
-
-    Raises:
-        FileError: The framework has no such role.
-    """
-    flat = settings.flat
-    if options.model is not None:
-        key = settings.key_of("model")
-        given = flat.get(key)
-        if given is None or given.gaps or given.value is None:
-            flat[key] = GivenValue(value=options.model, where="--model")
-        if given is not None and given.gaps:
-            for name, other in _models_written_as(settings, given):
-                flat[name] = replace(other, value=options.model, where="--model", gaps=())
-    for role, name in options.models.items():
-        setting = f"{role}_model"
-        if setting not in settings.sheet.settings:
-            known = ", ".join(
-                each for each in get_args(Role) if f"{each}_model" in settings.sheet.settings
-            )
-            problem = f"is no role whose model {settings.sheet.title} names"
-            raise FileError("--model", problem, value=role, allowed=known)
-        flat[settings.key_of(setting)] = GivenValue(value=name, where="--model")
-
-
-def _models_written_as(settings: Settings, given: GivenValue) -> Iterator[tuple[str, GivenValue]]:
-    """Yield other roles' models that a script writes as the actor's, by a variable that is not known."""
-    for role in get_args(Role):
-        setting = f"{role}_model"
-        if setting in settings.sheet.settings:
-            key = settings.key_of(setting)
-            other = settings.flat.get(key)
-            if other is not None and other.gaps and other.value == given.value:
-                yield key, other
 
 
 def imported_run(
@@ -662,7 +638,10 @@ def _sheets_of(
         if role in run.architectures and replaced == named:
             found[role] = replaced, run.architectures[role].name
         else:
-            found[role] = replaced, model_of(settings.sheet.models.get(replaced, replaced))
+            sheet = model_of(settings.sheet.models.get(replaced, replaced))
+            if sheet is None and settings.told is not None and replaced == run.models["actor"]:
+                sheet = settings.told.sheet
+            found[role] = replaced, sheet
     return found
 
 
@@ -707,7 +686,8 @@ def _notes(
     yield from run.notes
     yield from settings.later_names()
     yield from _older_names(settings)
-    yield from notes_of_names(sheets.values())
+    own = () if settings.told is None else (sheets["actor"],)
+    yield from notes_of_names(each for each in sheets.values() if each not in own)
     yield from _expert_notes(resolved)
 
 

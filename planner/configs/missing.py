@@ -32,6 +32,10 @@ def missing_values(
     are = "starts" if len(scripts) == 1 else "start"
     named = f"{', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
     hint = f"; or read {named} in its place, which {are} it" if scripts else ""
+    of_model = any("--model" in each.options for each in missing)
+    if of_model and len(settings.tells) > 1:
+        told = "; ".join(f"{each.by} tells {each.sheet}" for each in settings.tells)
+        hint += f"; none is taken, since other words name several: {told}"
     lost = settings.lost
     if lost is not None and any(each.key for each in missing):
         hint += f"; {len(lost.words)} words below the end of the command of line {lost.line}, at line {lost.ends}, are no part of it"

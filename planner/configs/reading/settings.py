@@ -44,6 +44,19 @@ class Lost:
     line: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToldModel:
+    """Hold a model that words beside a model's own path name.
+
+    Attributes:
+        sheet: The model's.
+        by: Which words do, and where they stand.
+    """
+
+    sheet: str
+    by: str
+
+
 @dataclass(slots=True)
 class Settings:
     """Answer what a configuration sets; keys that were asked for are remembered.
@@ -60,6 +73,7 @@ class Settings:
         guesses: What was assumed of the amount of work as it was read.
         is_partial: Whether a file that it names is not at hand, and other values stand for it.
         model: Takes the place of the actor's model, where somebody says so.
+        tells: Models that other words name, where what names the actor's says none that is known.
         used: Keys whose values went into the job or plan.
         left_out: Keys whose values job and plan cannot hold: what is not counted.
         doubts: Keys that change how much is done in a step, in a way that job and plan do not hold: what of it.
@@ -82,6 +96,7 @@ class Settings:
     guesses: tuple[str, ...] = ()
     is_partial: bool = False
     model: str | None = None
+    tells: tuple[ToldModel, ...] = ()
     used: set[str] = field(default_factory=set)
     left_out: dict[str, str] = field(default_factory=dict)
     doubts: dict[str, str] = field(default_factory=dict)
@@ -91,6 +106,11 @@ class Settings:
     elsewhere: tuple[tuple[str, str, str], ...] = ()
     written: Mapping[str, str] = field(default_factory=dict)
     played: dict[str, frozenset[int]] = field(default_factory=dict)
+
+    @property
+    def told(self) -> ToldModel | None:
+        """Return the model that other words name; None where they name none, or several."""
+        return self.tells[0] if len(self.tells) == 1 else None
 
     def value(self, name: str) -> object:
         """Return a setting's value; the framework's default where none is given."""
