@@ -163,7 +163,7 @@ def read_weights(
         fresh_head: Initial values of a scalar head that the folder does not have. Shape (1, hidden).
 
     Raises:
-        FileError: The folder lacks weights, or has them in other shapes.
+        FileError: The folder lacks weights, or has them in other shapes, or some are not finite.
     """
     try:
         with torch.no_grad():
@@ -176,11 +176,24 @@ def read_weights(
                 there = target.view(rows.stop - rows.start, *entry.shape[1:])
                 for place, name, part in _sources(entry, rows, mesh, source, tied=tied):
                     there[place].copy_(source.read(name, part))
+                _check_finite(target, entry.name, source)
     finally:
         source.close()
     for each in parts_of(weights):
         if isinstance(each, FullyShardedParameters):
             each.refresh()
+
+
+def _check_finite(values: Tensor, parameter: str, source: PretrainedFolder) -> None:
+    """Refuse weights that are not finite: the first iteration would end for them, as if it had diverged.
+
+    Raises:
+        FileError: Names the parameter.
+    """
+    # A sum takes no memory; only where it overflows is each number looked at.
+    if not values.sum().isfinite() and not values.isfinite().all():
+        problem = "holds weights that are not finite"
+        raise FileError(str(source.folder), problem, field=published_name(parameter))
 
 
 def parts_of(weights: object) -> tuple[object, ...]:

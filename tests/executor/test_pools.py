@@ -94,9 +94,8 @@ def test_ray_prints_nothing_of_an_answer_that_nobody_waits_for_any_more(
     monkeypatch.delenv(name) if is_told else monkeypatch.setenv(name, os.environ[name])
     actor = ray.remote(Failing).options(num_cpus=0).remote()
     answer = actor.fail.remote()
-    ray.wait([answer])
+    ray.get(actor.__ray_ready__.remote())  # behind it
     del answer
-    ray.get(actor.__ray_ready__.remote())
     limit = time.monotonic() + 5.0
     while is_told and not printed and time.monotonic() < limit:
         time.sleep(0.02)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlplan.errors import FileError
 from rlplan.executor.model.building import PRETRAINED_FAMILIES, causal_lm_class, read_config
 from rlplan.executor.parallel.meshes import make_mesh
 from rlplan.executor.parallel.positions import task_positions
@@ -252,3 +253,13 @@ def test_a_reward_model_has_its_folders_head_or_a_fresh_one(head, folders, tmp_p
             mine = tokens[row][parts[row] != 0][None]
             hidden = model.model(mine).last_hidden_state[0, -1]
             assert found[row] == pytest.approx(model.score(hidden).item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_of_a_folder_that_are_not_finite_are_named(tmp_path, value):
+    model = made("qwen3", MODELS["qwen3"][1])
+    with torch.no_grad():
+        model.model.layers[2].mlp.up_proj.weight[3, 4] = value
+    model.save_pretrained(tmp_path)
+    with pytest.raises(FileError, match=r"layers\.2\.mlp\.up_proj\.weight: holds weights that are"):
+        shard_in(TaskPlan(pool="p0", micro_batch=3), 1, 0, tmp_path)
