@@ -331,7 +331,7 @@ class _Script(Branches):
         inner = (part for each in node.children for part in each.children)
         for part in (*node.children, *inner):
             if part.type == "file_redirect" and part.children[0].type in {">", ">|"}:
-                path = self.words.text(part.children[-1])
+                path = self.words.text(part.children[1])
                 if not path.gaps:
                     self.found.written[path.value] = text
 
@@ -512,10 +512,32 @@ class _Script(Branches):
         if not named:
             return self._inside(node)
         words = [word for part in named for word in self.words.fields(part)]
+        words += self._behind_redirects(node)
         if not words:
             return True
         with self._reading(self._text_for(node)):
             return self._named(words, node)
+
+    def _behind_redirects(self, command: "Node") -> Iterator[Text]:
+        """Yield the arguments of a command that stand behind files which it reads or writes, where the parser has them.
+
+        `<your_path>` without a space stands for a value that somebody is to fill in, and is one, as it is.
+        """
+        around = command.parent
+        if around is None or around.type != "redirected_statement":
+            return
+        before: Node | None = None
+        for part in around.children:
+            named = [each for each in part.children if each.is_named]
+            if part.type != "file_redirect" or part.start_byte < command.end_byte:
+                continue
+            filled = before is not None and _is_filled_in(before, part)
+            if filled and before is not None:
+                yield Text(f"<{source(before.children[1])}>", line_of(before))
+            files = 0 if filled else 2 if part.children[0].type == "file_descriptor" else 1
+            for each in named[files:]:
+                yield from self.words.fields(each)
+            before = part
 
     def _named(self, words: list[Text], node: "Node") -> Truth:
         """Play a command by its words: a function of the script, a text or file of statements, or a program."""
@@ -626,3 +648,16 @@ class _Script(Branches):
             gap = Gap(line=line_of(node), source=short(node), reason=reason)
             return Text("$(...)", line_of(node), (gap,))
         return text.with_value(text.value.rstrip("\n"))
+
+
+def _is_filled_in(before: "Node", part: "Node") -> bool:
+    """Tell whether two redirects are the ends of a word such as `<your_path>`."""
+    ends = before.children[0].type, part.children[0].type
+    return (
+        ends == ("<", ">")
+        and len(before.children) == len(ends)
+        and (
+            before.children[0].end_byte == before.children[1].start_byte
+            and before.end_byte == part.start_byte
+        )
+    )

@@ -66,6 +66,8 @@ ENVIRONMENTS: Final = tuple(
 )
 DATA_SETS: Final = ("data.train", "data.validation")
 REWARD_MODEL: Final = "reward_model"
+# What told so up to 0.4, where no data set named its environment.
+REWARDS_ON: Final = "env.reward_model.enabled"
 GIB: Final = 1024**3
 MEGATRON_NOTE: Final = "generation by Megatron's own engine is forecast as vLLM's"
 VALUE_NOTE: Final = "the value model's trainer is forecast as the policy's, with its own sizes"
@@ -152,6 +154,9 @@ def gpus_of_policy(settings: Settings) -> int:
 
 def judged_by_model(settings: Settings) -> bool:
     """Tell whether a data set's environment is a reward model, which has GPUs of its own."""
+    if settings.given(REWARDS_ON) is True and not any(key in settings.flat for key in ENVIRONMENTS):
+        settings.used.add(REWARDS_ON)
+        return True
     named = [key for key in ENVIRONMENTS if settings.given(key) == REWARD_MODEL]
     settings.used.update(named)
     sets = (settings.given(key) for key in DATA_SETS)

@@ -431,3 +431,16 @@ def test_a_penalty_of_0_loads_no_reference_since_0_7(number, loads, tmp_path):
         found[name] = imported("nemo-rl", words, replace(OPTIONS, version=number))
     assert ("reference" in found["grpo"].job.models) == loads
     assert "reference" in found["ppo"].job.models
+
+
+@pytest.mark.parametrize(("words", "gpus"), [((), 12), (("data.default.env_name=math",), 16)])
+def test_before_data_sets_named_environments_a_reward_model_was_switched_on(words, gpus, tmp_path):
+    """algorithms/grpo.py, tag v0.4.0: env_configs["reward_model"]["enabled"]."""
+    resources = "{gpus_per_node: 4, num_nodes: 1}"
+    judged = f"{{enabled: true, model_name: Qwen/Qwen3-0.6B, resources: {resources}}}"
+    file = tmp_path / "grpo.yaml"
+    file.write_text(f"{GRPO}\nenv: {{reward_model: {judged}}}\n")
+    start = (str(file), "cluster.gpus_per_node=16", "cluster.num_nodes=1", *words)
+    found = imported("nemo-rl", start, replace(OPTIONS, version="0.4"))
+    assert found.draft.pools[0].gpus == gpus
+    assert ("env.reward_model.model_name" in found.keys.changes_work) != bool(words)

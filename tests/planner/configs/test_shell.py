@@ -57,6 +57,7 @@ SCRIPTS = {
     "an array cut at commas": ("D=0,1,2; A=(${D//,/ }); C=${D//[^,]/}; launch ${#A[@]} $((${#C} + 1)) ${D/,*/}", "3 3 0"),
     "lengths": ("D=0,1,2,3; launch $(expr length \"$D\" / 2 + 1)", "4"),
     "programs": ("A=$(expr 1024 + 3 \\* 2); B=$(printf '%s-%02d' x 7); C=$(seq -s, 0 3); launch $A $B $C $(echo '7 / 2' | bc) $(seq 2)", "1030 x-07 0,1,2,3 3 1 2"),
+    "arguments behind files": ('A="x y"; launch a 2> /dev/null b 2>&1 "$A" $A', "a|b|x y|x|y"),
     "filters": ("P=a-b_c.d; launch $(echo $P | cut -d_ -f1) $(echo $P | sed 's/-/+/g') $(echo $P | rev) $(echo 'z y' | awk '{print $2}') $(printf '2\\n1\\n' | sort | head -1)", "a-b a+b_c.d d.c_b-a y 1"),
     "lines of an array": ("mapfile -t A < <(printf 'a b\\nc\\n'); launch ${#A[@]} \"${A[0]}\"", "2|a b"),
     "folders": ("cd /usr/lib/..; A=$(pwd); B=$(cd bin && pwd); (cd /); launch $A $B $PWD $(dirname /a/b/c.sh) $(basename c.sh .sh)", "/usr /usr/bin /usr /a/b c"),
@@ -144,6 +145,13 @@ def test_small_programs_print_what_the_real_ones_do(texts):
 )  # fmt: skip
 def test_a_form_of_a_program_that_is_not_known_is_not_guessed(words):
     assert printed_by(shlex.split(words), "a b\n") is None
+
+
+def test_a_word_to_be_filled_in_is_no_pair_of_files():
+    started = evaluate("launch --root <your_root> --batch 4\n", (), {}).commands[-1]
+    assert [each.value for each in started.words] == [
+        "launch", "--root", "<your_root>", "--batch", "4",
+    ]  # fmt: skip
 
 
 def test_what_cannot_be_evaluated_is_named_with_its_line():
