@@ -506,6 +506,8 @@ class TrainerOptions:
         adapters_apart: Whether each matrix of an adapter is a unit of its own that ranks gather, where weights are fully sharded
             (FSDP 1: its units hold either frozen weights or trained ones); else it goes with its layer.
         keeps_embedded: Whether each micro-batch's hidden states and their gradient stay until an update's end, with adapters (verl 0.8).
+        masters_stay: Whether fp32 master weights stay on the GPU where optimizer states leave it (NeMo-RL's Megatron without its
+            precision-aware optimizer: they are the optimizer's parameters, and no states of it).
         linear_attention: What of a gated delta network each rank of its layout computes: some heads, as Megatron's own layers;
             all heads of its context-parallel rank's tokens; or all heads of all tokens.
     """
@@ -534,6 +536,7 @@ class TrainerOptions:
     fills_budgets: bool = False
     adapters_apart: bool = False
     keeps_embedded: bool = False
+    masters_stay: bool = False
     linear_attention: LinearShare = "heads"
 
 
