@@ -503,9 +503,9 @@ class TrainerOptions:
         shares_prompts: Whether a micro-batch computes a prompt's tokens once for its samples, as trees of prefixes do
             (`rlplan.simulator.workload`), where the engine's sheet does not say so anyway.
         fills_budgets: Whether micro-batches of token budgets are padded to them.
-        adapters_apart: Whether each matrix of an adapter is a unit of its own that ranks gather, where weights are fully sharded
-            (FSDP 1: its units hold either frozen weights or trained ones); else it goes with its layer.
+        adapters_apart: Whether ranks gather each matrix of an adapter by itself (FSDP 1 has frozen weights or trained ones in a unit).
         keeps_embedded: Whether each micro-batch's hidden states and their gradient stay until an update's end, with adapters (verl 0.8).
+        masters_stay: Whether fp32 master weights stay on the GPU where optimizer states leave it (a plain optimizer of NeMo-RL's Megatron).
         linear_attention: What of a gated delta network each rank of its layout computes: some heads, as Megatron's own layers;
             all heads of its context-parallel rank's tokens; or all heads of all tokens.
     """
@@ -534,6 +534,7 @@ class TrainerOptions:
     fills_budgets: bool = False
     adapters_apart: bool = False
     keeps_embedded: bool = False
+    masters_stay: bool = False
     linear_attention: LinearShare = "heads"
 
 

@@ -184,6 +184,7 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
             adapters_apart=False,
             waiting_gradients=None,
             keeps_embedded=False,
+            masters_stay=False,
             unpinned_weights=False,
         )
         for role, each in (job.trainers or {}).items()

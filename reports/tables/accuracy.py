@@ -177,6 +177,7 @@ GROUPS = {
     "latest": "Rows of the histories of frameworks",
     "added": "Rows of tests, examples and documents",
     "gathered": "Rows of logs, notes and issues",
+    "blind": "Rows of changes and notes that name memory which ran out, most of them pairs",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }

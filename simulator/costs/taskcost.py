@@ -452,7 +452,9 @@ def _gradients_bytes(placed: PlacedTask) -> int:
 
 def _states_bytes(placed: PlacedTask) -> tuple[int, int]:
     """Return the bytes of a rank's optimizer states, and of the weights that leave the GPU with them."""
-    states = _away_bytes(placed, placed.stored.optimizer_bytes)
+    stored = placed.stored
+    staying = stored.master_bytes if placed.options.masters_stay else 0
+    states = _away_bytes(placed, stored.optimizer_bytes - staying)
     if "weights" not in placed.off_loadable:
         return states, 0
     ranks = placed.state_ranks if placed.layout.zero == FULLY_SHARDED else 1

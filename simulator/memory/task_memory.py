@@ -654,7 +654,12 @@ def _trained_terms(
     states_leave = away & ("optimizer" in leaves)
     optimizer = on_gpu * sizes.optimizer_bytes
     resident[f"{role} optimizer states"] = np.where(states_leave, 0, optimizer)
-    transient[f"{role} optimizer states"] = np.where(states_leave, optimizer, 0)
+    leaving = optimizer
+    if any_.options.masters_stay:
+        masters = on_gpu * sizes.master_bytes
+        resident[f"{role} master weights"] = np.where(states_leave, masters, 0)
+        leaving = optimizer - masters
+    transient[f"{role} optimizer states"] = np.where(states_leave, leaving, 0)
     return resident, transient
 
 

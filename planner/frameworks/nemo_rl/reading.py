@@ -416,7 +416,10 @@ def _options(settings: Settings, trainer: str, role: Role) -> TrainerOptions:
     """Return how a role's trainer keeps its states and makes its logits."""
     way = None if role == "critic" else _logit_way(settings, trainer)
     own = settings.of(trainer, role)
-    options = replace(trainer_options(own, way), gradients=_gradients(own))
+    # What leaves for generation are values of the optimizer's state (models/policy/workers/megatron_policy_worker.py, move_optimizer); master
+    # weights are its parameters unless FusedAdam keeps them (Megatron-Core, optimizer/distrib_optimizer.py).
+    stays = trainer == "megatron" and role not in ONLY_READ and not own.on("precision_aware")
+    options = replace(trainer_options(own, way), gradients=_gradients(own), masters_stay=stays)
     if own.role not in ONLY_READ and own.on("master_weights"):
         options = _with_masters(own, options)
     chunk = "fused_chunk" if way == "fused-linear" else "logprob_chunk"

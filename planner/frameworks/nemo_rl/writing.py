@@ -132,7 +132,7 @@ def _role(export: Export, role: Role) -> None:
     export.put_size(role, "distributed", trained.zero > 0)
     if export.plan.job.trainer(role).gradients is not None:
         export.put_size(role, "reduces_in_fp32", False)
-        export.put_size(role, "precision_aware", True)
+    export.put_size(role, "precision_aware", not export.plan.job.trainer(role).masters_stay)
     export.put_size(role, "checkpoints", trained.recompute != "none")
     if trained.recompute != "none" and role == "actor":
         export.put_recomputed(role, trained.recompute)

@@ -1,4 +1,4 @@
-"""In which format gradients lie on the GPUs, as configurations say it, and what they take there."""
+"""In which format gradients lie on the GPUs, as configurations say it, what they take there, and which states stay there."""
 
 import pytest
 
@@ -6,7 +6,9 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.facts import load_facts
+from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.pool_memory import memory_moments
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
 # Megatron cuts Qwen3-8B in two; eight ranks of two GPUs each share optimizer states.
@@ -71,3 +73,24 @@ def test_an_exported_recipe_has_them_too(tmp_path):
     again = tmp_path / "exported.yaml"
     again.write_text(exported(plan, "nemo-rl").text, encoding="utf-8")
     assert planned(again)[0].job.trainer("actor").gradients == "bf16"
+
+
+@pytest.mark.parametrize(("aware", "stays"), [("true", False), ("false", True)])
+def test_master_weights_stay_beside_the_engine_unless_the_optimizer_has_them_among_its_states(
+    tmp_path, aware, stays
+):
+    """NeMo-RL moves what is in the state of Megatron's optimizer: moments, and FusedAdam's master weights."""
+    recipe = tmp_path / "grpo.yaml"
+    recipe.write_text(RECIPE.format(aware=aware, reduces="true"), encoding="utf-8")
+    plan, facts = planned(recipe)
+    moments = memory_moments(PlacedPlan(plan, facts), plan.pools[0])
+    shard = 8_190_735_360 / 8
+    left = moments["actor.generate"].get("actor master weights", 0)
+    assert left == pytest.approx(4 * shard if stays else 0, rel=1e-3)
+    assert "actor optimizer states" not in moments["actor.generate"]
+    updated = moments["actor.update"]
+    states = updated["actor optimizer states"] + updated.get("actor master weights", 0)
+    assert states == pytest.approx(12 * shard, rel=1e-3)
+    again = tmp_path / "exported.yaml"
+    again.write_text(exported(plan, "nemo-rl").text, encoding="utf-8")
+    assert planned(again)[0].job.trainer("actor").masters_stay == stays
