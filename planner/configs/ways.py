@@ -11,7 +11,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, Role
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, NodeGroup, Role
 from rlplan.models import Adapter
 from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
 from rlplan.planner.configs.frameworks import VERSION, load_part
@@ -115,7 +115,7 @@ def _every_way(
                 continue
             if named == trainer.framework and _trains_otherwise(sheet, way, name, job):
                 continue
-            for cluster in _clusters(job):
+            for cluster in _clusters(job, in_one_node=way.whole_nodes and stands is None):
                 own_job = moved(replace(job, cluster=cluster), trainer)
                 own_job = as_run(own_job, run_by, name, way)
                 if stands is not None and stands.mode in way.modes:
@@ -143,10 +143,20 @@ def _runs(way: Arrangement, job: Job, asked: AskedSchedules) -> bool:
     return fits and flows and bool(_modes(way, job, asked))
 
 
-def _clusters(job: Job) -> Iterator[tuple[Any, ...]]:
-    """Yield a cluster's parts of one kind of GPU each: no configuration names several."""
+def _clusters(job: Job, *, in_one_node: bool) -> Iterator[tuple[NodeGroup, ...]]:
+    """Yield a cluster's parts of one kind of GPU each: no configuration names several.
+
+    Args:
+        in_one_node: Whether pools that are whole nodes where there are several may share one: single nodes then are parts too.
+    """
     for gpu in dict.fromkeys(group.gpu for group in job.cluster):
-        yield tuple(group for group in job.cluster if group.gpu == gpu)
+        groups = tuple(group for group in job.cluster if group.gpu == gpu)
+        yield groups
+        if not in_one_node or sum(group.nodes for group in groups) == 1:
+            continue
+        for group in {each.gpus_per_node: each for each in groups}.values():
+            linked = None if group.nvlink_domain_gpus is None else group.gpus_per_node
+            yield (replace(group, nodes=1, nvlink_domain_gpus=linked),)
 
 
 def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...]:

@@ -38,7 +38,7 @@ class Arrangement:
         apart: Whether the actor generates on a pool of its own.
         sets: Roles that share a pool; a placement's sets are some of these, roles that a job lacks left out.
         needs: Roles without which a job is not run so.
-        whole_nodes: Whether pools are whole nodes, where there are several.
+        whole_nodes: Whether pools are whole nodes, unless they share a single one.
         layouts: Fields of layouts that are fixed, by kind of task or by role.
         usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time.
         choices: Fields that are fixed together, of which a plan has one; none means that nothing is.

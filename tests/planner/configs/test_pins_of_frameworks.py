@@ -90,6 +90,17 @@ def test_other_values_of_what_tasks_have_in_common_are_refused_by_both_names():
         in_common(reference={"micro_batch": 3}, update={"micro_batch": 2})
 
 
+@pytest.mark.parametrize(
+    ("target", "nodes"), [("nemo-rl", {1, 2}), ("prime-rl", {1, 2}), ("slime", {2})]
+)
+def test_pools_of_whole_nodes_may_share_one_node_of_several(target, nodes):
+    """Of NeMo-RL and prime-rl; else a job of one node would lose its best plan by a second node."""
+    cluster = (replace(JOB.cluster[0], nodes=2),)
+    ways = ways_of(load_config_sheet(target), replace(JOB, cluster=cluster), NOTHING_PINNED)
+    apart = [way for way in ways if way.pinned.arranged.arrangement.apart]
+    assert {sum(group.nodes for group in way.job.cluster) for way in apart} == nodes
+
+
 def test_a_role_that_trains_on_one_rank_keeps_the_stage_that_is_pinned_of_its_update():
     """What passes without an update has stage 0, as plans are written out; its update has stage 1."""
     pins = {"actor.compute_log_prob": TaskDraft(zero=0), "actor.update": TaskDraft(zero=1)}
