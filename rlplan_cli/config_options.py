@@ -233,7 +233,7 @@ def _of_yaml(path: Path) -> str | None:
     """Return the framework of a YAML file by its keys; None for a job or plan.
 
     Raises:
-        FileError: It is of what starts a training's processes, and says nothing of the training.
+        FileError: It is empty, or of what starts a training's processes, and says nothing of the training.
     """
     from rlplan.errors import FileError
     from rlplan.files.decoding import load_yaml
@@ -241,6 +241,9 @@ def _of_yaml(path: Path) -> str | None:
     from rlplan.planner.configs.reading.sheet import load_config_sheet
 
     data = load_yaml(path, repeats=True)
+    if data is None:
+        allowed = f"a job, a plan, or a configuration of {READ}"
+        raise FileError(str(path), "is empty", allowed=allowed)
     keys = set(data) if isinstance(data, dict) else set()
     if keys >= OF_ACCELERATE:
         problem = "says how accelerate starts processes, and not what they train"
@@ -371,6 +374,7 @@ def import_options(
     from rlplan.planner.configs.shell.recorder import run_recorded
 
     check_parts(framework, "keys", "reading")
+    _refuse_number(given.gpu)
     evaluated = None
     if given.run:
         if not words or not Path(words[0]).is_file():
@@ -400,6 +404,28 @@ def import_options(
     if given.gpu is None:
         raise _without_gpu(framework, words, options, logged=logged)
     return options
+
+
+def _refuse_number(gpu: str | None) -> None:
+    """Refuse a number of GPUs (`2x8xh100`) where their type is asked for.
+
+    Raises:
+        FileError: It is one.
+    """
+    from rlplan.errors import FileError
+    from rlplan.profiles.catalog import device_names
+    from rlplan.profiles.sheets import canonical_name
+    from rlplan_cli.amounts import gpus_of
+
+    if gpu is None or Path(gpu).exists():
+        return
+    try:
+        device = gpus_of(gpu).device
+    except FileError:
+        return  # whoever looks the name up says what is wrong
+    if canonical_name("devices", device) in device_names():
+        problem = "says how many GPUs, which the configuration itself does"
+        raise FileError("--gpu", problem, value=gpu, allowed=f"their type: --gpu {device}")
 
 
 def _without_gpu(

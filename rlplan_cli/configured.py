@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -217,7 +218,7 @@ def no_script(path: Path) -> Path:
     """
     if path.suffix.lower() in OF_SCRIPTS and path.is_file():
         allowed = (
-            f"its plan, by rlplan import {path} --gpu {EXAMPLE_GPU} --mean-response {EXAMPLE_RESPONSE} --plan plan.yaml, or a faster "
+            f"its plan, by rlplan import {shlex.quote(str(path))} --gpu {EXAMPLE_GPU} --mean-response {EXAMPLE_RESPONSE} --plan plan.yaml, or a faster "
             "one, by rlplan search with the same options and --out plan.yaml"
         )
         raise FileError(str(path), "is a script, and no plan", allowed=allowed)

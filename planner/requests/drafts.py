@@ -1,5 +1,6 @@
 """Read and check what a user pinned in a partial plan: `pinned_parts` hands it to a search."""
 
+import shlex
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,7 @@ def read_draft(data: Any, path: Path) -> tuple[PlanDraft, Job]:  # noqa: ANN401 
     """
     check_version(data, PLAN_VERSION, str(path), "plan")
     if "job" not in data and "workload" in data:
-        allowed = f"a plan, such as `rlplan search {path} --out plan.yaml` writes"
+        allowed = f"a plan, such as `rlplan search {shlex.quote(str(path))} --out plan.yaml` writes"
         raise FileError(str(path), "is a job, not a plan", allowed=allowed)
     draft = decode(PlanDraft, data, str(path))
     passes = OLD_LOG_PROBS in draft.tasks

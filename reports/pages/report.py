@@ -81,7 +81,12 @@ def _facts(subject: Subject) -> tuple[Fact, ...]:
         Fact(name="Placement", value=f"{plan.placement} (made by {plan.made_by})"),
         Fact(name="Profile", value=subject.forecast.profile),
         *(
-            [Fact(name="Beside the steps", value="; ".join(line.strip() for line in lines))]
+            [
+                Fact(
+                    name="Beside the steps",
+                    value="; ".join(line.strip().removeprefix("beside: ") for line in lines),
+                )
+            ]
             if (lines := beside_lines(subject.forecast))
             else []
         ),

@@ -12,7 +12,15 @@ from rlplan.results.measurement import Comparison, ComparisonRow
 from rlplan.stages import STAGE_KINDS
 from rlplan.transfers import TRANSFERS
 from rlplan.units import show_seconds
-from rlplan.workload import Empirical, Lengths, Logged, Lognormal, TraceFile, Uniform
+from rlplan.workload import (
+    Empirical,
+    Lengths,
+    Logged,
+    Lognormal,
+    TraceFile,
+    Uniform,
+    mean_length,
+)
 
 MINUS = "\N{MINUS SIGN}"
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -200,7 +208,8 @@ def lengths(of: Lengths) -> str:
         return f"{of.low:,} to {of.high:,}"
     if isinstance(of, Lognormal):
         never = f", {of.at_max:.0%} of them so long" if of.at_max else ""
-        return f"lognormal {of.mean:,.0f} ± {of.std:,.0f} (at most {of.max:,}{never})"
+        # What is drawn is cut: the mean before that may even lie beyond the longest.
+        return f"{mean_length(of):,.0f} on average (at most {of.max:,}{never})"
     if isinstance(of, Empirical):
         return f"{min(of.values):,} to {max(of.values):,} (as observed)"
     if isinstance(of, TraceFile):

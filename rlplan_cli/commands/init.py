@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,7 +105,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
         shortest, longest = min(measured.tokens), max(measured.tokens)
         count = len(measured.tokens)
         say(f"{prompts}: {count:,} prompts of {shortest:,} to {longest:,} tokens")
-    say(f"job written to {path}; next: rlplan search {path}")
+    say(f"job written to {path}; next: rlplan search {shlex.quote(str(path))}")
 
 
 def _measured(prompts: Path, held_out: Path | None, model: str, folder: Path) -> StarterPrompts:

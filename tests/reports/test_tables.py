@@ -195,9 +195,11 @@ def test_clusters_models_and_work_are_told_in_words():
 
 def test_lengths_are_told_in_words():
     assert wording.lengths(Uniform(low=8, high=32)) == "8 to 32"
-    assert wording.lengths(Lognormal(mean=300, std=200, max=1024)) == (
-        "lognormal 300 ± 200 (at most 1,024)"
+    assert wording.lengths(Lognormal(mean=300, std=200, max=4096)) == (
+        "300 on average (at most 4,096)"
     )
+    cut = Lognormal(mean=12131, std=8631, max=8192)
+    assert wording.lengths(cut) == "7,168 on average (at most 8,192)"
     assert wording.lengths(Empirical(values=(5, 3, 9))) == "3 to 9 (as observed)"
 
 

@@ -160,6 +160,11 @@ def test_a_start_that_nothing_reveals_is_named(project, rlplan):
         (("import", "verl", "run.sh", "--gpu", "h100"), "--mean-response: is missing"),
         (("import", "verl", "run.sh", "--mean-response", "300"), "--gpu: is missing"),
         (("import", "vrel", "run.sh", *GPU), "did you mean 'verl'"),
+        (("check", "run.sh", "--gpu", "h10", "--mean-response", "300"), "did you mean 'h100"),
+        (
+            ("check", "run.sh", "--gpu", "2x8xh100", "--mean-response", "300"),
+            "--gpu: says how many GPUs, which the configuration itself does; found '2x8xh100'; allowed: their type: --gpu h100",
+        ),
         (("import", "verl", "gone.sh", *GPU), "no such file"),
         (("check", "gone.yaml"), "gone.yaml"),
         (("check", "gone.sh", *GPU), "gone.sh: no such file"),

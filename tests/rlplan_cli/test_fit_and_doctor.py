@@ -92,8 +92,11 @@ def test_a_mean_that_is_said_is_the_job_s_and_a_step_is_shorter_than_one_of_long
 
 def test_a_first_job_has_the_means_that_are_said(rlplan, tmp_path):
     means = ("--mean-prompt", "9", "--mean-response", "12")
-    assert rlplan("init", str(tmp_path / "job.yaml"), *means).code == 0
-    work = load_yaml(tmp_path / "job.yaml")["workload"]
+    path = tmp_path / "my job.yaml"
+    answer = rlplan("init", str(path), *means)
+    assert answer.code == 0
+    assert answer.err.rstrip().endswith(f"next: rlplan search '{path}'")
+    work = load_yaml(path)["workload"]
     assert work["prompt_tokens"] == {"distribution": "logged", "mean": 9, "max": 16}
     assert work["response_tokens"] == {"distribution": "logged", "mean": 12, "max": 16}
 

@@ -89,6 +89,14 @@ def test_fit_says_whether_where_and_how_long():
     assert found["fewest_gpus"] == 1
     assert found["step"]["memory"][0]["peak_bytes"] <= found["step"]["memory"][0]["capacity_bytes"]
     assert text.startswith("fits: ")
+    assert text.endswith(f", of {found['work']}")
+
+
+def test_fit_takes_the_work_of_a_step():
+    asked = {"prompts": 8, "samples_per_prompt": 2, "prompt_tokens": 16, "response_tokens": 32}
+    found, _ = answer("fit", model="tiny", gpus=1, gpu="cpu", **asked, mean_response_tokens=16)
+    expected = "8 prompts, 2 samples each; 16 prompt and 16 on average (at most 32) response tokens"
+    assert found["work"].startswith(expected)
 
 
 def test_check_says_of_a_plan_what_is_forecast_of_it(project):

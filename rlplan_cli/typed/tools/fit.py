@@ -8,6 +8,8 @@ from typing import Annotated
 from rlplan_cli.typed.forecasts import StepForecast, lines, memory_words, step_forecast, step_words
 from rlplan_cli.typed.tool import Said
 
+COUNTS = ("gpus", "prompts", "samples_per_prompt", "prompt_tokens", "response_tokens", "mean_response_tokens")  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
@@ -23,6 +25,10 @@ class Arguments:
     framework: Annotated[
         str | None, Said("Whose step; rlplan's own executor where nothing is said.")
     ] = None
+    prompts: Annotated[int | None, Said("Prompts of a step; those of a first job else.")] = None
+    samples_per_prompt: Annotated[
+        int | None, Said("Responses to a prompt; those of a first job else.")
+    ] = None
     prompt_tokens: Annotated[int | None, Said("Longest prompt; 1,024 else.")] = None
     response_tokens: Annotated[int | None, Said("Longest response; 1,024 else.")] = None
     mean_response_tokens: Annotated[
@@ -35,11 +41,13 @@ class Answer:
     """Hold whether it fits.
 
     Attributes:
+        work: Of a step, in words: prompts, samples, lengths, updates.
         longest_response_tokens: That fits on these GPUs; None where not even 1,024 do.
         fewest_gpus: On which the job fits; None where none of up to 64 nodes do.
         step: Of the plan that fits, else of the one that needs least beyond what there is.
     """
 
+    work: str
     fits: bool
     longest_response_tokens: int | None
     fewest_gpus: int | None
@@ -51,9 +59,10 @@ def call(asked: Arguments) -> Answer:
     from rlplan.errors import FileError
     from rlplan.planner.answers.fitting import FitRequest, fit
     from rlplan.planner.requests.starter import StarterWork
+    from rlplan.reports.tables.wording import workload
     from rlplan_cli.typed.tool import ARGUMENTS
 
-    for name in ("gpus", "prompt_tokens", "response_tokens", "mean_response_tokens"):
+    for name in COUNTS:
         value = getattr(asked, name)
         if value is not None and value < 1:
             raise FileError(ARGUMENTS, "is too small", field=name, value=value, allowed="1 or more")
@@ -65,6 +74,8 @@ def call(asked: Arguments) -> Answer:
             gpus=asked.gpus,
             work=StarterWork(
                 framework=asked.framework,
+                prompts=asked.prompts,
+                samples=asked.samples_per_prompt,
                 prompt_tokens=asked.prompt_tokens,
                 response_tokens=asked.response_tokens,
                 mean_response_tokens=asked.mean_response_tokens,
@@ -72,6 +83,7 @@ def call(asked: Arguments) -> Answer:
         )
     )
     return Answer(
+        work=workload(found.job),
         fits=found.fits,
         longest_response_tokens=found.longest_response_tokens,
         fewest_gpus=found.fewest_gpus,
@@ -86,6 +98,6 @@ def words(answer: Answer) -> str:
         f"{'fits' if answer.fits else 'does not fit'}: {memory_words(answer.step)}",
         f"longest response that fits there: {f'{most:,} tokens' if most else 'none of 1,024 tokens or more'}",
         f"smallest cluster that fits: {f'{fewest:,} GPUs' if fewest else 'none of up to 64 nodes'}",
-        step_words(answer.step) if answer.fits else "",
+        f"{step_words(answer.step)}, of {answer.work}" if answer.fits else "",
         answer.step.reasons,
     )
