@@ -454,3 +454,23 @@ def test_updates_of_repeated_prompts_are_counted_in_rows(key):
     uneven = small("actor_rollout_ref.actor.ppo_mini_batch_size=96")
     assert uneven.job.workload.updates == 2
     assert "actor_rollout_ref.actor.ppo_mini_batch_size" in uneven.keys.changes_work
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "place"),
+    [
+        ("0.3", "actor_rollout_ref.actor.use_kl_loss=False", "reward"),
+        ("0.3", "actor_rollout_ref.actor.use_kl_loss=True", "loss"),
+        ("0.4", "actor_rollout_ref.actor.use_kl_loss=False", "none"),
+        ("0.4", "algorithm.use_kl_in_reward=True", "reward"),
+    ],
+)
+def test_a_reference_is_in_every_run_up_to_0_3(version, said, place):
+    """trainer/main_ppo.py of 0.3.0 starts one without a condition, and that of 0.4.0 with one."""
+    words = [*COMMON.replace("use_kl_loss=True", "use_kl_loss=False").split(), *COUNTED.split()]
+    words += ["algorithm.adv_estimator=grpo", said]
+    found = imported("verl", words, replace(OPTIONS, version=version))
+    assert found.job.hyperparameters.kl_in == place
+    assert ("reference" in dict(found.job.models)) == (place != "none")
+    named = any("a reference in every run" in each for each in found.notes)
+    assert named == ((version, place) == ("0.3", "reward"))
