@@ -474,3 +474,21 @@ def test_a_reference_is_in_every_run_up_to_0_3(version, said, place):
     assert ("reference" in dict(found.job.models)) == (place != "none")
     named = any("a reference in every run" in each for each in found.notes)
     assert named == ((version, place) == ("0.3", "reward"))
+
+
+OF_FORKS = (
+    ("recurrent.enable=memory", "in pieces"),
+    ("agent.max_turns=5", "turns with tools"),
+    ("actor_rollout_ref.env.tool_manager=qwen3", "turns with tools"),
+    ("trainer.oversample_multiplier=2", "beyond a batch"),
+    ("actor_rollout_ref.rollout.tree_search=True", "branches of trees"),
+    ("actor_rollout_ref.actor.self_distillation.alpha=0.5", "its own samples"),
+)
+
+
+@pytest.mark.parametrize(("word", "said"), OF_FORKS)
+def test_keys_of_forks_that_change_the_work_make_an_answer_doubtful(word, said):
+    words = [*COMMON.split(), *COUNTED.split(), f"+{word}"]
+    (doubt,) = imported("verl", words, OPTIONS).doubts()
+    assert doubt.startswith(word)
+    assert said in doubt
