@@ -440,9 +440,16 @@ def test_groups_that_are_sampled_again_and_not_counted_make_the_answer_doubtful(
     assert "algorithm.filter_groups.enable" in found.keys.changes_work
 
 
-@pytest.mark.parametrize("key", ["n_agent", "n_repeat"])  # Search-R1's, Agent-R1's
+REPEATING = (
+    "actor_rollout_ref.rollout.n_agent",  # Search-R1's
+    "actor_rollout_ref.rollout.n_repeat",  # Agent-R1's
+    "agent_grpo.n",  # DeepResearcher's
+)
+
+
+@pytest.mark.parametrize("key", REPEATING)
 def test_updates_of_repeated_prompts_are_counted_in_rows(key):
-    found = small(f"+actor_rollout_ref.rollout.{key}=5", "actor_rollout_ref.rollout.n=1")
+    found = small(f"+{key}=5", "actor_rollout_ref.rollout.n=1")
     work = found.job.workload
     assert (work.prompts, work.samples_per_prompt, work.updates) == (256, 5, 20)
     assert found.job.algorithm == "grpo"
