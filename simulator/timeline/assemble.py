@@ -127,7 +127,7 @@ def _about_unused_models(job: Job) -> list[str]:
 def _about_staleness(plan: Plan, overlap: OverlapForecast | None) -> list[str]:
     if plan.staleness == 0:
         return []
-    age = f"up to {plan.staleness} update(s) old"
+    age = f"up to {plan.staleness:g} update(s) old"
     if overlap is not None and overlap.staleness_max < math.floor(plan.staleness):
         age = f"up to {overlap.staleness_max:g} update(s) old, as generation never reaches the bound of {plan.staleness:g}"
     return [f"mode {plan.mode}: trains on samples of weights {age}, which may change convergence"]

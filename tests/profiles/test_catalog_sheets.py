@@ -427,3 +427,9 @@ def test_every_model_of_a_measured_table_resolves(table):
         name for name in NAMED.findall(text) if canonical_name("models", name) not in model_names()
     }
     assert not unknown - NO_SHEET
+
+
+@pytest.mark.parametrize("name", [each for each in engine_names() if each.endswith("-eager")])
+def test_an_engine_without_graphs_takes_the_same_share(name):
+    """A card's memory is shared out alike with and without graphs: what goes off a share is no matter of kernels."""
+    assert load_engine(name).share == load_engine(name.removesuffix("-eager")).share

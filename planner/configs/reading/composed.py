@@ -67,9 +67,11 @@ class HydraFiles:
 
         A fork puts its own files beside the framework's: of that folder, those are passed over that the framework has.
         """
+        whole = name.removesuffix(".yaml").lstrip("/")
+        named = any(fnmatchcase(whole, each.lstrip("*")) for each in self.own_files)
         for root in self.folders:
             path = root / (name if name.endswith(".yaml") else f"{name}.yaml")
-            if path.is_file() and not (self.is_own(name) and self.holds_own(path.parent)):
+            if path.is_file() and not (named and self.holds_own(path.parent)):
                 return path
         return None
 

@@ -337,7 +337,8 @@ def _by_own_keys(
     best = min(lacks, key=lambda at: (lacks[at], abs(at - place)))
     if best == place:
         return None
-    where, version = next(iter(own.values())).where.rpartition(":")[0], sheet.versions[best]
+    files = (given.where.rpartition(":")[0] for given in own.values())
+    where, version = min(files, key=len), sheet.versions[best]
     return version, f"whose own configuration has the keys of {version} ({where})"
 
 

@@ -659,6 +659,9 @@ def _notes(settings: Settings, trainer: str, mode: Mode) -> Iterator[str]:
     served, key = _rollout_precision(settings), settings.key_of("rollout_quantised")
     if served is not None and settings.value("rollout_quantised") is None:
         yield f"the engine has weights in {served}, as its checkpoint is published; {key} says otherwise"
+    if settings.on("kl_reward") and not (settings.is_given("kl_reward") or settings.on("kl_loss")):
+        title = f"{settings.sheet.title} {settings.sheet.version}"
+        yield f"{title} has a reference in every run, and its divergence in rewards where use_kl_loss is off"
     if settings.on("filters") and not _filters(settings):
         key, sheet = settings.key_of("filters"), settings.sheet
         yield f"no group is left out: {key}=True has no effect in {sheet.title} {sheet.version} but in recipes"

@@ -170,8 +170,9 @@ def test_a_file_that_is_not_there_makes_the_answer_doubtful(script):
     assert found.notes[0].startswith("mine is not there")
 
 
-def test_a_forks_own_file_among_verls_is_read(script):
-    """SDPO's `sdpo.yaml` lies in `verl/trainer/config`, and turns the critic off."""
+@pytest.mark.parametrize("name", ["mine", "rl_factory_ppo_trainer"])
+def test_a_forks_own_file_among_verls_is_read(name, script):
+    """SDPO's `sdpo.yaml` lies in `verl/trainer/config`, and turns the critic off; RL-Factory's is called much as verl's."""
     folder = "verl/trainer/config"
     files = {
         "verl/trainer/main_ppo.py": '@hydra.main(config_path="config", config_name="ppo_trainer")\n',
@@ -181,7 +182,8 @@ def test_a_forks_own_file_among_verls_is_read(script):
             "{nnodes: 1, n_gpus_per_node: 8}", "{n_gpus_per_node: 4}"
         ),
     }
-    found = script("python3 -m verl.trainer.main_ppo --config-name mine", files)
+    files[f"{folder}/{name}.yaml"] = files.pop(f"{folder}/mine.yaml")
+    found = script(f"python3 -m verl.trainer.main_ppo --config-name {name}", files)
     assert not list(found.doubts())
     assert (found.job.algorithm, found.job.workload.prompts) == ("grpo", 64)
     (group,) = found.job.cluster

@@ -440,9 +440,16 @@ def test_groups_that_are_sampled_again_and_not_counted_make_the_answer_doubtful(
     assert "algorithm.filter_groups.enable" in found.keys.changes_work
 
 
-@pytest.mark.parametrize("key", ["n_agent", "n_repeat"])  # Search-R1's, Agent-R1's
+REPEATING = (
+    "actor_rollout_ref.rollout.n_agent",  # Search-R1's
+    "actor_rollout_ref.rollout.n_repeat",  # Agent-R1's
+    "agent_grpo.n",  # DeepResearcher's
+)
+
+
+@pytest.mark.parametrize("key", REPEATING)
 def test_updates_of_repeated_prompts_are_counted_in_rows(key):
-    found = small(f"+actor_rollout_ref.rollout.{key}=5", "actor_rollout_ref.rollout.n=1")
+    found = small(f"+{key}=5", "actor_rollout_ref.rollout.n=1")
     work = found.job.workload
     assert (work.prompts, work.samples_per_prompt, work.updates) == (256, 5, 20)
     assert found.job.algorithm == "grpo"
@@ -454,3 +461,41 @@ def test_updates_of_repeated_prompts_are_counted_in_rows(key):
     uneven = small("actor_rollout_ref.actor.ppo_mini_batch_size=96")
     assert uneven.job.workload.updates == 2
     assert "actor_rollout_ref.actor.ppo_mini_batch_size" in uneven.keys.changes_work
+
+
+@pytest.mark.parametrize(
+    ("version", "said", "place"),
+    [
+        ("0.3", "actor_rollout_ref.actor.use_kl_loss=False", "reward"),
+        ("0.3", "actor_rollout_ref.actor.use_kl_loss=True", "loss"),
+        ("0.4", "actor_rollout_ref.actor.use_kl_loss=False", "none"),
+        ("0.4", "algorithm.use_kl_in_reward=True", "reward"),
+    ],
+)
+def test_a_reference_is_in_every_run_up_to_0_3(version, said, place):
+    """trainer/main_ppo.py of 0.3.0 starts one without a condition, and that of 0.4.0 with one."""
+    words = [*COMMON.replace("use_kl_loss=True", "use_kl_loss=False").split(), *COUNTED.split()]
+    words += ["algorithm.adv_estimator=grpo", said]
+    found = imported("verl", words, replace(OPTIONS, version=version))
+    assert found.job.hyperparameters.kl_in == place
+    assert ("reference" in dict(found.job.models)) == (place != "none")
+    named = any("a reference in every run" in each for each in found.notes)
+    assert named == ((version, place) == ("0.3", "reward"))
+
+
+OF_FORKS = (
+    ("recurrent.enable=memory", "in pieces"),
+    ("agent.max_turns=5", "turns with tools"),
+    ("actor_rollout_ref.env.tool_manager=qwen3", "turns with tools"),
+    ("trainer.oversample_multiplier=2", "beyond a batch"),
+    ("actor_rollout_ref.rollout.tree_search=True", "branches of trees"),
+    ("actor_rollout_ref.actor.self_distillation.alpha=0.5", "its own samples"),
+)
+
+
+@pytest.mark.parametrize(("word", "said"), OF_FORKS)
+def test_keys_of_forks_that_change_the_work_make_an_answer_doubtful(word, said):
+    words = [*COMMON.split(), *COUNTED.split(), f"+{word}"]
+    (doubt,) = imported("verl", words, OPTIONS).doubts()
+    assert doubt.startswith(word)
+    assert said in doubt
