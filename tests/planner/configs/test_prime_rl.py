@@ -96,6 +96,20 @@ def test_three_files_are_of_the_parts_that_their_names_say(tmp_path, whole):
     assert again.draft == found.draft
 
 
+def test_one_part_brings_the_others_beside_it_and_none_of_which_there_are_several(tmp_path):
+    for name, text in PARTS.items():
+        written(tmp_path, name, text)
+    path = str(tmp_path / "orch.toml")
+    alone = imported("prime-rl", [path], OPTIONS)
+    whole = imported("prime-rl", [str(tmp_path / name) for name in PARTS], OPTIONS)
+    assert alone.job.workload == whole.job.workload
+    assert alone.draft.tasks == whole.draft.tasks
+    assert "infer.toml beside orch.toml are read with it" in " ".join(alone.notes)
+    assert framework_of([path])[0] == "prime-rl"
+    written(tmp_path, "train_of_others.toml", "[model]\nname = 'Qwen/Qwen3-0.6B'\n")
+    assert not any("train.toml" in note for note in imported("prime-rl", [path], OPTIONS).notes)
+
+
 def test_later_files_and_flags_are_laid_over_a_file(tmp_path, whole):
     over = written(tmp_path, "more.toml", "[orchestrator]\nbatch_size = 256\n")
     words = ["uv", "run", "rl", "@", whole, "@", over, "--orchestrator.group-size", "8"]
