@@ -38,6 +38,8 @@ OF_OTHERS: Final = (
 MINOR: Final = "_minor"
 # Of keys at which a version stops, so many are not of a script's own classes.
 LEAST_REFUSED: Final = 2
+# Of them a reason names so many.
+MOST_NAMED: Final = 4
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 PARTS: Final = re.compile(r"^(MAJOR|MINOR|PATCH)\s*=\s*(\d+)\s*$", re.MULTILINE)
@@ -225,7 +227,9 @@ def _find_version(settings: Settings, script: Path) -> None:
             break
         refused = () if known is None else _refused_keys(settings, known)
         if refused:
-            against = f'not by "{hint.words}" ({hint.where}), which stops at {listed(refused)}: '
+            more = len(refused) - MOST_NAMED
+            named = listed(refused[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+            against = f'not by "{hint.words}" ({hint.where}), which stops at {named}: '
         elif known is not None:
             other = _before(settings, known) if DEVELOPED.search(hint.version) else None
             other = other or _behind(settings, known, script)

@@ -8,6 +8,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Speculation
+from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.reading.laid_over import laid_over
@@ -108,6 +109,13 @@ def test_one_part_brings_the_others_beside_it_and_none_of_which_there_are_severa
     assert framework_of([path])[0] == "prime-rl"
     written(tmp_path, "train_of_others.toml", "[model]\nname = 'Qwen/Qwen3-0.6B'\n")
     assert not any("train.toml" in note for note in imported("prime-rl", [path], OPTIONS).notes)
+
+
+def test_gpus_that_no_file_says_are_no_firm_verdict(tmp_path):
+    large = PARTS["orch.toml"].replace("Qwen3-4B-Instruct-2507", "Qwen3-32B")
+    checked = check_config("prime-rl", [written(tmp_path, "orch.toml", large)], OPTIONS)
+    assert checked.verdict == "may not fit"
+    assert "whose GPUs nothing at hand says" in " ".join(checked.remarks)
 
 
 def test_later_files_and_flags_are_laid_over_a_file(tmp_path, whole):
