@@ -257,7 +257,8 @@ def _refused_keys(settings: Settings, known: str) -> tuple[str, ...]:
         sheet.refused_later_until,
         sheet.refused_in_files_since,
     )
-    if not (sheet.refuses_unknown or (last is not None and order(known) <= order(last))):
+    stops = sheet.refuses_unknown or (last is not None and order(known) <= order(last))
+    if not (stops or sheet.first_is_apart):
         return ()
     own, drops = replace(sheet, version=known), first is not None and order(known) < order(first)
     given = [
@@ -267,7 +268,11 @@ def _refused_keys(settings: Settings, known: str) -> tuple[str, ...]:
         and not (drops and OF_FILE.search(each.where))
     ]
     telling = [each for each in given if _ranges_of(sheet, *each)]
-    refused = tuple(key for key, value in telling if _is_absent(own, key, value))
+    refused = tuple(
+        key
+        for key, value in telling
+        if _is_absent(own, key, value) and (stops or _is_of_first(sheet, key, value))
+    )
     most = 2 * len(refused) > len(telling)
     return refused if most and len(refused) >= LEAST_REFUSED else ()
 
@@ -510,6 +515,11 @@ def _is_gone(sheet: ConfigSheet, key: str, value: object) -> bool:
     order = sheet.versions.index
     ends = [each.until for each in _ranges_of(sheet, key, value)]
     return bool(ends) and all(end is not None and order(end) < order(sheet.version) for end in ends)
+
+
+def _is_of_first(sheet: ConfigSheet, key: str, value: object) -> bool:
+    """Tell whether all ranges of versions that speak of a key end with the oldest known one."""
+    return all(each.until == sheet.versions[0] for each in _ranges_of(sheet, key, value))
 
 
 def _is_absent(sheet: ConfigSheet, key: str, value: object) -> bool:
