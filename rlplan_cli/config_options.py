@@ -256,9 +256,12 @@ def _of_yaml(path: Path) -> str | None:
     for name in frameworks_with("keys", "reading"):
         sheet = load_config_sheet(name)
         own = {key for each in sheet.settings.values() for key in each.keys if "." in key}
-        shared = len(keys & ({key.split(".")[0] for key in own} | {"defaults"}))
-        if sheet.arguments == "hydra" and keys and shared >= min(2, len(keys)):
-            fitting.append((shared, sum(_holds(data, key) for key in own), name))
+        sections = keys & {key.split(".")[0] for key in own}
+        shared, held = len(sections | (keys & {"defaults"})), sum(_holds(data, key) for key in own)
+        # Sections of such names alone, as `reward` and `model`, are of any program that composes its configuration.
+        told = held > 0 or len(sections) > 1
+        if sheet.arguments == "hydra" and told and shared >= min(2, len(keys)):
+            fitting.append((shared, held, name))
         telling = sum(fits_any(str(key), sheet.start_keys) for key in keys)
         if sheet.launch.files and telling > 1:
             fitting.append((telling, 0, name))

@@ -10,7 +10,7 @@ from typing import Final, get_args
 from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
 from rlplan.job import Role
-from rlplan.planner.configs.models import model_of
+from rlplan.planner.configs.models import model_of, own_name
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import MODEL, Settings, ToldModel
 
@@ -129,8 +129,17 @@ def _named(settings: Settings, key: str, private: str) -> Iterator[ToldModel]:
     """Yield what names a model: the path's own folders, names and folders of the run, the file."""
     for sheet in _sheets_in(private):
         yield ToldModel(sheet=sheet, by=f"its path {private}")
+    # A name in a file that this one is laid over is of what that file trains: an example's, whose model is replaced.
+    files = {settings.file, "the command line"}
+    if key in settings.flat:
+        files.add(_file_of(settings.flat[key]))
     for other, given in settings.flat.items():
-        if other != key and isinstance(given.value, str) and _tells(other):
+        if (
+            other != key
+            and isinstance(given.value, str)
+            and _tells(other)
+            and _file_of(given) in files
+        ):
             for sheet in _sheets_in(given.value):
                 yield ToldModel(sheet=sheet, by=f"{other}={given.value} ({given.where})")
     yield from _named_by_file(Path(settings.file))
@@ -150,6 +159,11 @@ def _named_by_file(file: Path) -> Iterator[ToldModel]:
                 yield ToldModel(sheet=sheet, by=f"a comment ({file}:{number})")
 
 
+def _file_of(given: GivenValue) -> str:
+    """Return the file in which a value is given."""
+    return re.sub(r":\d+$", "", given.where)
+
+
 def _tells(key: str) -> bool:
     """Tell whether a key's value may be named after the model."""
     words = {word for word in re.split(r"[^a-z0-9]+", key.lower()) if word}
@@ -159,23 +173,34 @@ def _tells(key: str) -> bool:
 def _sheets_in(value: str) -> Iterator[str]:
     """Yield the sheets of models by the parts of a path or a name that have a size: `qwen2_5_7b` is `qwen2.5-7b`."""
     for part in re.split(r"[/\s]+", value):
-        spaced = re.sub(r"(?<=[a-z]\d)_(?=\d(?:_|-))", ".", part, flags=re.IGNORECASE)
-        if SIZE.search(spaced.replace("_", "-")):
+        spaced = _with_points(part)
+        # Two sizes in one name are of two models, as of a student and its teacher.
+        if len({size.lower() for size in _sizes_in(spaced)}) == 1:
             sheet = model_of(spaced)
             if sheet is not None and not sheet.endswith(".json"):
                 yield sheet
 
 
+def _with_points(name: str) -> str:
+    """Return a name with points in its generation, which names of files have as `qwen2_5_vl_7b`."""
+    return re.sub(r"(?<=[a-z]\d)_(?=\d(?:_|-))", ".", name, flags=re.IGNORECASE)
+
+
+def _sizes_in(name: str) -> set[str]:
+    """Return the sizes that a name has, as in `4b`."""
+    return {"".join(each).lower() for each in SIZE.findall(name.replace("_", "-"))}
+
+
 def _goes_with(private: str, sheet: str) -> bool:
     """Tell whether the last part of a model's path, as far as it names a family or size, goes with a sheet."""
-    own = Path(private).name.lower()
-    sizes = {"".join(each) for each in SIZE.findall(own.replace("_", "-"))}
-    if sizes and not sizes & {"".join(each) for each in SIZE.findall(sheet.lower())}:
+    own = _with_points(own_name(private).lower())
+    sizes, families = _sizes_in(own), dict(FAMILY.findall(own))
+    if sizes and not sizes & _sizes_in(sheet):
         return False
-    families, of_sheet = dict(FAMILY.findall(own)), dict(FAMILY.findall(sheet.lower()))
+    of_sheet = {name: known.replace(".", "") for name, known in FAMILY.findall(sheet.lower())}
     shared = families.keys() & of_sheet.keys()
     if families and not shared:
         return False
-    if any(families[each] not in ("", of_sheet[each]) for each in shared):
+    if any(families[each].replace(".", "") not in ("", of_sheet[each]) for each in shared):
         return False
     return ("vl" in re.split(r"[^a-z]+", own)) <= ("vl" in sheet)

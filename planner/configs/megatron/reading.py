@@ -124,7 +124,7 @@ def run_by(settings: Settings, ways: Ways) -> Run:
     Raises:
         FileError: It learns from texts, or a key that matters cannot be imported; it is named.
     """
-    settings.unmapped("loss")
+    _check_kind(settings)
     take_model_of_file(settings)
     models, keys = models_of(settings, _roles(settings))
     written = written_model(settings)
@@ -174,6 +174,20 @@ def run_by(settings: Settings, ways: Ways) -> Run:
         guesses=tuple(_guesses(settings, work, sampling)),
         **(ways.mode or {}),
     )
+
+
+def _check_kind(settings: Settings) -> None:
+    """Refuse what learns from texts, and a run without steps, which validates once and ends (slime 0.3.1 and miles, train.py, "eval-only").
+
+    Raises:
+        FileError: It is one of these.
+    """
+    settings.unmapped("loss")
+    key = settings.key_of("steps")
+    given = settings.flat.get(key)
+    if given is not None and not given.gaps and given.value == 0 and given.value is not False:
+        problem = "trains no step, and only validates"
+        raise settings.refused_key(key, problem, "a configuration that trains")
 
 
 def _old_log_prob(settings: Settings, *, reuses: bool) -> OldLogProb:

@@ -66,7 +66,7 @@ from rlplan.planner.configs.reading.sheet import (
     own_values,
 )
 from rlplan.planner.configs.reading.skypilot import script_of_task
-from rlplan.planner.configs.reading.toml_files import is_toml, toml_keys, toml_of
+from rlplan.planner.configs.reading.toml_files import is_toml, part_keys, part_notes, toml_keys
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, Command, Evaluated, above, ends_near
 from rlplan.planner.configs.shell.script import evaluate
 from rlplan.planner.configs.shell.text import Gap, Text
@@ -235,7 +235,7 @@ def read_configuration(
         return _of_yaml(sheet, path, [Text(word) for word in given[1:]])
     if is_toml(path) and sheet.arguments == "toml":
         flat = toml_keys(sheet, [Text(word) for word in given], path.parent, "the command line")
-        return Settings(sheet, flat, str(path))
+        return Settings(sheet, flat, str(path), notes=part_notes(sheet, given))
     is_program = path.suffix in PROGRAMS
     if path.suffix == NOTEBOOK and path.is_file() and not has_start(sheet.launch, path):
         is_program = not script_text(path).strip()  # its commands of a shell are a script
@@ -307,7 +307,7 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     if path.suffix in PROGRAMS and path.is_file():
         return is_launcher_of(path, framework) or has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
-        of_toml = toml_of(path) if sheet.arguments == "toml" else {}
+        of_toml = part_keys(sheet, path) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
     plain = plain_words(given)
     telling = len(telling_keys(sheet, plain))

@@ -275,6 +275,7 @@ class ConfigSheet:
         refuses_unknown: Whether its start stops at keys that it does not know, so that a configuration which has some
             is of a copy that has more.
         refused_later_until: The last version whose start stops at keys of later ones, where scripts may have keys of their own.
+        first_is_apart: Whether its oldest known version is a system of its own, at whose keys all later ones stop.
         refused_in_files_since: The first one that stops at such keys in YAML files too.
         file_key: Key whose value names the YAML file of a configuration; empty where the flag `--config` does.
         starts: Modules and scripts that train with RL, as patterns; what follows one is its command line. One of two
@@ -345,6 +346,7 @@ class ConfigSheet:
     mirrored_switches: FrozenDict[str, str] = FrozenDict()
     refuses_unknown: bool = False
     refused_later_until: str | None = None
+    first_is_apart: bool = False
     refused_in_files_since: str | None = None
     file_key: str = ""
     starts: tuple[str, ...]

@@ -34,6 +34,7 @@ def toml_keys(
         FileError: A file is missing or broken.
     """
     parts = {prefix.removesuffix("."): prefix for prefix in sheet.parts}
+    words = [*words, *(Text(str(each)) for each in parts_beside(sheet, words))]
     usual = parts.get(program, "")
     flat, flags = Flat(), list[Text]()
     at, prefix = 0, usual
@@ -53,6 +54,43 @@ def toml_keys(
             at += 1
     over = flags_of(flags, file)
     return with_flags(flat, {f"{usual}{key.replace('-', '_')}": each for key, each in over.items()})
+
+
+def parts_beside(sheet: ConfigSheet, words: Sequence[Text]) -> Sequence[Path]:
+    """Return the files of the other parts that stand beside one part's file, where that is all that words name.
+
+    A part of which several files stand there, or none, has none.
+    """
+    path = Path(words[0].value) if len(words) == 1 else Path()
+    own = "" if not (is_toml(path) and path.is_file()) else _prefix_of(sheet, path, toml_of(path))
+    if not own:
+        return ()
+    near = sorted(each for each in path.parent.iterdir() if is_toml(each))
+    by_part = (
+        [each for each in near if _part_of(sheet, each.name) == part] for part in sheet.parts
+    )
+    others = (files for part, files in zip(sheet.parts, by_part, strict=True) if part != own)
+    return tuple(files[0] for files in others if len(files) == 1)
+
+
+def part_notes(sheet: ConfigSheet, words: Sequence[str]) -> tuple[str, ...]:
+    """Return a note of the files of other parts that are read with one part's; none where none are."""
+    beside = parts_beside(sheet, [Text(word) for word in words])
+    names = " and ".join(each.name for each in beside)
+    verb = "is" if len(beside) == 1 else "are"
+    return (f"{names} beside {Path(words[0]).name} {verb} read with it",) if beside else ()
+
+
+def part_keys(sheet: ConfigSheet, path: Path) -> Flat:
+    """Return the keys of a file by their names in the whole, with those of the other parts' files beside it."""
+    return toml_keys(sheet, [Text(str(path))], path.parent, str(path))
+
+
+def _prefix_of(sheet: ConfigSheet, path: Path, flat: Flat) -> str:
+    """Return the prefix of the part whose own file one is, by its name; empty for one of the whole, or of none."""
+    wholes = {each.removesuffix(".") for each in sheet.parts}
+    whole = any(key.partition(".")[0] in wholes for key in flat)
+    return "" if whole else _part_of(sheet, path.name)
 
 
 def with_flags(flat: Flat, flags: Flat) -> Flat:
@@ -108,9 +146,7 @@ def _of_file(sheet: ConfigSheet, name: str, folder: Path, prefix: str) -> Flat:
     if path is None:
         raise FileError(name, "no such file")
     flat = toml_of(path)
-    wholes = {each.removesuffix(".") for each in sheet.parts}
-    if not prefix and not any(key.partition(".")[0] in wholes for key in flat):
-        prefix = _part_of(sheet, path.name)
+    prefix = prefix or _prefix_of(sheet, path, flat)
     return {f"{prefix}{key}": given for key, given in flat.items()}
 
 

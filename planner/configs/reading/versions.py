@@ -42,6 +42,8 @@ OF_OTHERS: Final = (
 MINOR: Final = "_minor"
 # Of keys at which a version stops, so many are not of a script's own classes.
 LEAST_REFUSED: Final = 2
+# Of them a reason names so many.
+MOST_NAMED: Final = 4
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
 ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 PARTS: Final = re.compile(r"^(MAJOR|MINOR|PATCH)\s*=\s*(\d+)\s*$", re.MULTILINE)
@@ -235,7 +237,9 @@ def _find_version(settings: Settings, script: Path, own: Flat) -> None:
             break
         refused = () if known is None else _refused_keys(settings, known)
         if refused:
-            against = f'not by "{hint.words}" ({hint.where}), which stops at {listed(refused)}: '
+            more = len(refused) - MOST_NAMED
+            named = listed(refused[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+            against = f'not by "{hint.words}" ({hint.where}), which stops at {named}: '
         elif known is not None:
             between = DEVELOPED.search(hint.version) is not None
             other = _before(settings, known) if between else None
@@ -267,7 +271,8 @@ def _refused_keys(settings: Settings, known: str) -> tuple[str, ...]:
         sheet.refused_later_until,
         sheet.refused_in_files_since,
     )
-    if not (sheet.refuses_unknown or (last is not None and order(known) <= order(last))):
+    stops = sheet.refuses_unknown or (last is not None and order(known) <= order(last))
+    if not (stops or sheet.first_is_apart):
         return ()
     own, drops = replace(sheet, version=known), first is not None and order(known) < order(first)
     given = [
@@ -277,7 +282,11 @@ def _refused_keys(settings: Settings, known: str) -> tuple[str, ...]:
         and not (drops and OF_FILE.search(each.where))
     ]
     telling = [each for each in given if _ranges_of(sheet, *each)]
-    refused = tuple(key for key, value in telling if _is_absent(own, key, value))
+    refused = tuple(
+        key
+        for key, value in telling
+        if _is_absent(own, key, value) and (stops or _is_of_first(sheet, key, value))
+    )
     most = 2 * len(refused) > len(telling)
     return refused if most and len(refused) >= LEAST_REFUSED else ()
 
@@ -554,6 +563,11 @@ def _is_gone(sheet: ConfigSheet, key: str, value: object) -> bool:
     order = sheet.versions.index
     ends = [each.until for each in _ranges_of(sheet, key, value)]
     return bool(ends) and all(end is not None and order(end) < order(sheet.version) for end in ends)
+
+
+def _is_of_first(sheet: ConfigSheet, key: str, value: object) -> bool:
+    """Tell whether all ranges of versions that speak of a key end with the oldest known one."""
+    return all(each.until == sheet.versions[0] for each in _ranges_of(sheet, key, value))
 
 
 def _is_absent(sheet: ConfigSheet, key: str, value: object) -> bool:

@@ -229,7 +229,8 @@ class Commands:
             return self._print_into(words, node)
         if name in PROGRAMS and self._print_of(words, node):
             return True
-        text = " ".join(word.value for word in words)
+        # Several commands in quotes start something, whatever one of them asks the machine.
+        text = " ".join(word.value for word in words if "\n" not in word.value)
         known = next((answer for probe, answer in self._probes.items() if probe in text), None)
         if known is None:
             self._start(words, node)

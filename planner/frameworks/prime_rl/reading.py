@@ -117,6 +117,7 @@ def run_of(settings: Settings) -> Run:
         work=_work(settings),
         groups=(_nodes(settings, train + rollout),),
         pools=pools,
+        assumed_pools=tuple(_assumed_pools(settings)),
         generate=_generation(settings, rollout),
         usual_running=settings.optional_whole("running") is None,
         trainers={"actor": _sizes(settings, train)},
@@ -418,10 +419,18 @@ def _notes(settings: Settings) -> Iterator[str]:
         yield FILES_NOTE
 
 
-def _guesses(settings: Settings) -> Iterator[str]:
+def _assumed_pools(settings: Settings) -> Iterator[str]:
+    """Yield the pools whose GPUs no file says, as where trainer and engines are started apart."""
     if not any(next(settings.has(each), None) for each in OF_TRAINERS):
-        engines = any(next(settings.has(each), None) for each in OF_ENGINES)
-        yield TRAIN_GPUS_NOTE if engines else GPUS_NOTE
+        yield TRAIN_POOL
+        if not any(next(settings.has(each), None) for each in OF_ENGINES):
+            yield ROLLOUT_POOL
+
+
+def _guesses(settings: Settings) -> Iterator[str]:
+    assumed = tuple(_assumed_pools(settings))
+    if assumed:
+        yield GPUS_NOTE if ROLLOUT_POOL in assumed else TRAIN_GPUS_NOTE
     if not any(settings.has("orchestrator.*")):
         yield SAMPLES_NOTE.format(batch=settings.whole("batch"), samples=settings.whole("samples"))
     if _algorithm(settings) == GROUPED and _drops_equal(settings):

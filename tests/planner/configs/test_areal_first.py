@@ -45,6 +45,16 @@ def first(tmp_path, text=SYNCHRONOUS, *words, name="boba.yaml"):
     return imported("areal", [str(path), *words], OPTIONS)
 
 
+def test_its_file_in_a_checkout_of_a_later_system_is_its_own(tmp_path):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "areal").mkdir()
+    (tmp_path / "areal" / "version.py").write_text('__version__ = "0.4.1"\n')
+    found = first(tmp_path)
+    assert found.settings.sheet.version == "0.2"
+    assert 'not by "0.4.1"' in found.settings.version_reason
+    assert " more: since n_nodes" in found.settings.version_reason
+
+
 def test_its_file_is_read_field_by_field(tmp_path):
     found = first(tmp_path)
     work, options = found.job.workload, found.job.trainer("actor")

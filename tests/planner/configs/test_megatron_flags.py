@@ -466,6 +466,11 @@ def test_training_without_generation_is_refused_for_what_it_is():
         read(f"{SHARED} --debug-train-only")
 
 
+def test_a_run_without_steps_is_refused_for_what_it_is():
+    with pytest.raises(FileError, match=r"num-rollout: trains no step, and only validates"):
+        read(f"{SHARED} --num-rollout 0 --eval-interval 1")
+
+
 def test_a_start_whose_name_says_nothing_is_told_by_its_flags_and_a_fork_by_its_name(tmp_path):
     words = SHARED.split()
     assert starts_of("slime", words)

@@ -60,6 +60,8 @@ def test_the_verdict_is_never_firm(tmp_path: Path) -> None:
         ("/ckpt/llama_sft", "qwen3-4b", "run.sh"),
         ("/ckpt/qwen2.5_sft", "qwen3-4b", "run.sh"),
         ("/ckpt/mine", "grpo", "run.sh"),
+        ("/ckpt/mine", "qwen3-4b-from-32b", "run.sh"),
+        ("/ckpt/qwen3vl_sft", "qwen3-4b", "run.sh"),
     ],
 )
 def test_words_that_differ_or_contradict_the_path_are_no_guess(
@@ -83,3 +85,16 @@ def test_an_option_says_another(tmp_path: Path) -> None:
     found = imported("easyr1", [str(script)], options)
     assert found.job.models["actor"] == "qwen3-8b"
     assert not list(found.taken())
+
+
+def test_a_name_in_the_example_that_a_script_is_laid_over_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text(
+        "worker: {actor: {model: {model_path: Qwen/Qwen2.5-7B-Instruct}}}\n"
+        "trainer: {experiment_name: qwen2_5_7b_math_grpo}\n"
+    )
+    script = tmp_path / "run.sh"
+    script.write_text(
+        f"python3 -m verl.trainer.main config={tmp_path}/base.yaml worker.actor.model.model_path=/ckpt/mine\n"
+    )
+    with pytest.raises(MissingValueError, match="no sheet is of the model /ckpt/mine"):
+        imported("easyr1", [str(script)], OPTIONS)

@@ -8,6 +8,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Speculation
+from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.reading.laid_over import laid_over
@@ -94,6 +95,27 @@ def test_three_files_are_of_the_parts_that_their_names_say(tmp_path, whole):
     named = ["uv", "run", "rl", "--trainer", "@", files[0], "--orchestrator", "@", files[1]]
     again = imported("prime-rl", [*named, "--inference", "@", files[2]], OPTIONS)
     assert again.draft == found.draft
+
+
+def test_one_part_brings_the_others_beside_it_and_none_of_which_there_are_several(tmp_path):
+    for name, text in PARTS.items():
+        written(tmp_path, name, text)
+    path = str(tmp_path / "orch.toml")
+    alone = imported("prime-rl", [path], OPTIONS)
+    whole = imported("prime-rl", [str(tmp_path / name) for name in PARTS], OPTIONS)
+    assert alone.job.workload == whole.job.workload
+    assert alone.draft.tasks == whole.draft.tasks
+    assert "infer.toml beside orch.toml are read with it" in " ".join(alone.notes)
+    assert framework_of([path])[0] == "prime-rl"
+    written(tmp_path, "train_of_others.toml", "[model]\nname = 'Qwen/Qwen3-0.6B'\n")
+    assert not any("train.toml" in note for note in imported("prime-rl", [path], OPTIONS).notes)
+
+
+def test_gpus_that_no_file_says_are_no_firm_verdict(tmp_path):
+    large = PARTS["orch.toml"].replace("Qwen3-4B-Instruct-2507", "Qwen3-32B")
+    checked = check_config("prime-rl", [written(tmp_path, "orch.toml", large)], OPTIONS)
+    assert checked.verdict == "may not fit"
+    assert "whose GPUs nothing at hand says" in " ".join(checked.remarks)
 
 
 def test_later_files_and_flags_are_laid_over_a_file(tmp_path, whole):

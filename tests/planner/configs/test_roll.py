@@ -355,3 +355,11 @@ def test_trainers_beside_megatron_make_whole_logits_in_fp32(engine):
     assert whole.logits_bytes(tokens, entries, trains=True) == 311_164_928 * 14
     assert whole.logits_bytes(tokens, entries, trains=False) == 311_164_928 * 14
     assert learnt.logits_bytes(tokens, entries, trains=True) == 311_164_928 * 22
+
+
+def test_a_file_of_a_program_of_ones_own_is_not_taken_for_its_own(tmp_path):
+    path = tmp_path / "train.yaml"
+    path.write_text(
+        "defaults: [_self_]\nexperiment: {seed: 1}\nmodel: {name: x}\nreward: {type: r2}\ntraining: {grpo: {beta: 0.1}}\n"
+    )
+    assert framework_of([str(path)])[0] is None

@@ -294,3 +294,11 @@ def test_a_script_that_computes_more_is_run_with_its_launchers_replaced(tmp_path
         "m=13",
         "x=1",
     ]
+
+
+def test_a_command_that_is_given_several_in_quotes_starts_them_whatever_one_asks_the_machine():
+    text = (
+        "\"$RUN/in_container.sh\" bash -lc '\nnvidia-smi topo -m\npython3 train.py\n'\nnvidia-smi\n"
+    )
+    found = evaluate(text, probes={"nvidia-smi": True})
+    assert [command.words[1].value for command in found.commands] == ["bash"]
