@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from subprocess import PIPE, Popen
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import psutil
@@ -92,7 +92,7 @@ def test_ray_prints_nothing_of_an_answer_that_nobody_waits_for_any_more(
     printed, (name,) = [], IGNORES_LOST_ANSWERS
     monkeypatch.setattr("ray._private.worker._unhandled_error_handler", printed.append)
     monkeypatch.delenv(name) if is_told else monkeypatch.setenv(name, os.environ[name])
-    actor = ray.remote(Failing).options(num_cpus=0).remote()
+    actor: Any = ray.remote(Failing).options(num_cpus=0).remote()
     answer = actor.fail.remote()
     ray.get(actor.__ray_ready__.remote())  # behind it
     del answer

@@ -220,7 +220,9 @@ def test_a_folder_of_a_model_with_experts_is_taken_and_one_that_lacks_an_experts
     family, settings = MODELS[model]
     made(family, settings | {"vocab_size": 263}).save_pretrained(tmp_path)
     plan = plan_of(job_of(tmp_path))
-    assert with_weights(plan, check_runnable(plan)).job.weights["actor"] == str(tmp_path)
+    weights = with_weights(plan, check_runnable(plan)).job.weights
+    assert isinstance(weights, FrozenDict)
+    assert weights["actor"] == str(tmp_path)
     held = weights_in(tmp_path)
     name = next(each for each in held if "experts.2" in each)
     del held[name]

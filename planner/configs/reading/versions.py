@@ -253,10 +253,10 @@ def _find_version(settings: Settings, script: Path, own: Flat) -> None:
         if against or not _by_code(settings, script):
             _by_keys(settings, hints, tuple(files))
         settings.version_reason = against + settings.version_reason
-    named = [hint for hint in hints if hint.of != "version"]
+    engines = [hint for hint in hints if hint.of != "version"]
     limits = (each for file in files for each in _engine_limits(sheet, file))
-    weaker = [each for each in limits if all(each.of != hint.of for hint in named)]
-    for hint in reversed((*named, *weaker)):
+    weaker = [each for each in limits if all(each.of != hint.of for hint in engines)]
+    for hint in reversed((*engines, *weaker)):
         settings.sheet = _with_engine(settings.sheet, hint)
 
 

@@ -7,7 +7,8 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role
+from rlplan.models import ModelArchitecture
 from rlplan.plan import TaskDraft
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.searching import plans_of
@@ -69,7 +70,7 @@ def test_a_size_that_no_trainer_has_is_refused_by_its_field():
 
 def in_common(**pins):
     """Return what is searched for miles, whose trainers' tasks have one flag each for tensor parallelism and micro-batches."""
-    models = FrozenDict(actor="qwen2.5-0.5b", reference="qwen2.5-0.5b")
+    models: FrozenDict[Role, str | ModelArchitecture] = FrozenDict(actor="qwen2.5-0.5b", reference="qwen2.5-0.5b")
     job = resolve_job(replace(JOB, models=models, hyperparameters=Hyperparameters()), Path())
     drafts = {name: TaskDraft(**pins[key]) for key, name in PASSES.items() if key in pins}
     pinned = Pinned(tasks=FrozenDict(drafts))
