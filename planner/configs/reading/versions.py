@@ -1,81 +1,46 @@
 """Which version of its framework a configuration is of: as somebody says, as files say, or by its keys."""
 
-import ast
 import re
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain, product
 from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError
-from rlplan.files.decoding import text_of
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.configuration import script_text
 from rlplan.planner.configs.reading.given import NOT_THERE, Flat
 from rlplan.planner.configs.reading.own_defaults import own_defaults, take_own_defaults
 from rlplan.planner.configs.reading.settings import Settings, fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
+from rlplan.planner.configs.reading.version_files import (
+    LIMIT,
+    LIMITED,
+    REQUIREMENTS,
+    Hint,
+    checkouts_near,
+    engine_limits,
+    folders_above,
+    hints_of,
+    text_beside,
+)
 from rlplan.rules.rule import listed
 
 OPTION: Final = "--framework-version"
-# Beside a script, and in the folders above it: up to its repository's root, or so many where none is seen.
-REQUIREMENTS: Final = ("requirements*.txt", "setup.py", "pyproject.toml", "Dockerfile*")
-OWN_REQUIREMENTS: Final = ("setup.py", "pyproject.toml")
-MOST_FOLDERS: Final = 4
-NEAR_FOLDERS: Final = 2
 # Of the known versions, so many on either side may be those of a checkout between two.
 FAR: Final = 2
-# How copies of a framework inside another repository are called, and folders of what is others'.
-COPIES: Final = r"(?:{})(?:[-_.]?v?\d[\w.]*|[-_](?:main|master|train))?$"
-OF_OTHERS: Final = (
-    "third_party",
-    "third-party",
-    "thirdparty",
-    "3rdparty",
-    "external",
-    "submodules",
-    "deps",
-)
-MINOR: Final = "_minor"
 # Of keys at which a version stops, so many are not of a script's own classes.
 LEAST_REFUSED: Final = 2
 # Of them a reason names so many.
 MOST_NAMED: Final = 4
 OF_FILE: Final = re.compile(r"\.ya?ml:\d+$")
-ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
-PARTS: Final = re.compile(r"^(MAJOR|MINOR|PATCH)\s*=\s*(\d+)\s*$", re.MULTILINE)
 DEVELOPED: Final = re.compile(r"dev\d*$")
 COMMENT: Final = re.compile(r"(?:^|\s)#.*$")
 PRINTS: Final = frozenset({"echo", "printf"})
 UNSETS: Final = "unset"
-# What fixes a version beside requirements that leave it open, and what these leave: `trl>=0.16,<0.18`, `trl~=0.19.0`.
-LOCKS: Final = ("uv.lock", "poetry.lock", "pdm.lock")
-LOCKED: Final = r'^name = "{}"\nversion = "([^"]+)"'
-LIMITED: Final = (
-    r"""(?<![\w.-]){}(?:\[[\w,-]+\])?\s*(?P<limits>(?:(?:[<>]=?|[~!]=)\s*\d[\d.]*\*?\s*,?\s*)+)"""
-)
-LIMIT: Final = re.compile(r"([<>]=?|~=)\s*(\d[\d.]*)")
-# Holds the version of a checkout whose pyproject.toml leaves it to a file, as TRL's does.
-VERSION_FILE: Final = "VERSION"
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hint:
-    """Hold what a file says of a version.
-
-    Attributes:
-        of: `version` of the framework, else an engine's name.
-        where: The file, with the line where it has several.
-    """
-
-    of: str
-    version: str
-    words: str
-    where: str
 
 
 def is_newest(sheet: ConfigSheet, word: str) -> bool:
@@ -162,7 +127,10 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     elif sheet.images or sheet.ranges or sheet.version_files:
         files = dict.fromkeys((script, Path(settings.file)))
         near = (
-            each for file in files if file.is_file() for each in _checkouts(sheet, file).values()
+            each
+            for file in files
+            if file.is_file()
+            for each in checkouts_near(sheet, file).values()
         )
         own = own_defaults(settings, chain.from_iterable(near))
         _find_version(settings, script, own)
@@ -225,7 +193,7 @@ def _find_version(settings: Settings, script: Path, own: Flat) -> None:
     """Take the version that files say, or else the one of which most keys are."""
     sheet = settings.sheet
     files = dict.fromkeys((script, Path(settings.file)))
-    hints = [hint for file in files for hint in _hints(sheet, file)]
+    hints = [hint for file in files for hint in hints_of(sheet, file)]
     against = ""
     for hint in hints:
         known = _nearest(sheet, hint.version) if hint.of == "version" else None
@@ -254,7 +222,7 @@ def _find_version(settings: Settings, script: Path, own: Flat) -> None:
             _by_keys(settings, hints, tuple(files))
         settings.version_reason = against + settings.version_reason
     engines = [hint for hint in hints if hint.of != "version"]
-    limits = (each for file in files for each in _engine_limits(sheet, file))
+    limits = (each for file in files for each in engine_limits(sheet, file))
     weaker = [each for each in limits if all(each.of != hint.of for hint in engines)]
     for hint in reversed((*engines, *weaker)):
         settings.sheet = _with_engine(settings.sheet, hint)
@@ -367,13 +335,13 @@ def _marked(
     marks = sheet.version_marks.get(version, FrozenDict())
     for folder, (name, text) in product(checkouts, marks.items()):
         file = folder / name
-        if file.is_file() and text in _text_beside(file):
+        if file.is_file() and text in text_beside(file):
             yield text, file
 
 
 def _with_marks(sheet: ConfigSheet, script: Path) -> Sequence[Path]:
     """Return where a checkout may lie whose code tells its version; nowhere for a framework whose code does not."""
-    near = _checkouts(sheet, script) if sheet.version_marks else {}
+    near = checkouts_near(sheet, script) if sheet.version_marks else {}
     return tuple(chain(*near.values()))
 
 
@@ -389,7 +357,7 @@ def _by_code(settings: Settings, script: Path) -> bool:
     return False
 
 
-def _by_keys(settings: Settings, hints: Sequence[_Hint], files: Sequence[Path]) -> None:
+def _by_keys(settings: Settings, hints: Sequence[Hint], files: Sequence[Path]) -> None:
     """Take the newest version that has most of the keys, of those that requirements leave and with an engine that files name."""
     sheet, reason = settings.sheet, ""
     started = _started(settings)
@@ -430,10 +398,10 @@ def _left_by_requirements(sheet: ConfigSheet, files: Sequence[Path]) -> tuple[Se
     if not sheet.package:
         return sheet.versions, ""
     pattern = re.compile(LIMITED.format(re.escape(sheet.package)), re.IGNORECASE)
-    for folder in (each for file in files if file.is_file() for each in _folders(file)):
+    for folder in (each for file in files if file.is_file() for each in folders_above(file)):
         for name in REQUIREMENTS:
             for file in sorted(folder.glob(name)):
-                for number, line in enumerate(_text_beside(file).splitlines(), 1):
+                for number, line in enumerate(text_beside(file).splitlines(), 1):
                     found = None if line.lstrip().startswith("#") else pattern.search(line)
                     if found is None:
                         continue
@@ -599,180 +567,7 @@ def _holds(versions: VersionRange, place: int, sheet: ConfigSheet) -> bool:
     return first <= place <= last
 
 
-def _hints(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
-    """Yield what a script, and files beside and above it, say of versions."""
-    if not path.is_file():
-        return
-    patterns = [re.compile(each) for each in sheet.images]
-    yield from _matches(patterns, path, comments=True)
-    for folder, checkouts in _checkouts(sheet, path).items():
-        for checkout in checkouts:
-            yield from _of_checkout(sheet, checkout)
-        for pattern in REQUIREMENTS:
-            for file in sorted(folder.glob(pattern)):
-                yield from _matches(patterns, file)
-        yield from _locked_version(sheet, folder)
-
-
-def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
-    """Yield what a folder says of its version, where it is a checkout of the framework.
-
-    A file that is called as other projects call theirs (`version.txt`) counts beside the framework's package alone.
-    """
-    for name in sheet.version_files:
-        file = folder / name
-        if file.is_file() and ("/" in name or (folder / sheet.package).is_dir()):
-            version = _said_in(_text_beside(file))
-            yield _Hint(of="version", version=version, words=version, where=str(file))
-    yield from _own_version(sheet, folder)
-
-
-def _engine_limits(sheet: ConfigSheet, path: Path) -> Iterator[_Hint]:
-    """Yield the newest engines that the requirements of checkouts leave: `pip install verl[vllm]` brings those."""
-    near = _checkouts(sheet, path) if path.is_file() else {}
-    for folder in chain.from_iterable(near.values()):
-        if not any("/" in name and (folder / name).is_file() for name in sheet.version_files):
-            continue
-        for name, engine in product(OWN_REQUIREMENTS, sheet.engine_versions):
-            pattern = re.compile(LIMITED.format(re.escape(engine)), re.IGNORECASE)
-            for number, line in enumerate(_text_beside(folder / name).splitlines(), 1):
-                found = None if line.lstrip().startswith("#") else pattern.search(line)
-                most = [] if found is None else LIMIT.findall(found["limits"])
-                for sign, version in most:
-                    if found is not None and sign == "<=":
-                        where = f"{folder / name}:{number}"
-                        yield _Hint(of=engine, version=version, words=found[0], where=where)
-
-
-def _checkouts(sheet: ConfigSheet, path: Path) -> Mapping[Path, Sequence[Path]]:
-    """Return where a checkout may lie, by a script's folder and those above it: that itself, and copies in it.
-
-    What lies beside folders far above a script of no repository is not its own.
-    """
-    folders = tuple(_folders(path))
-    is_whole = (folders[-1] / ".git").exists()
-    near = folders if is_whole else folders[:NEAR_FOLDERS]
-    return {each: (each, *(_copies(sheet, each) if each in near else ())) for each in folders}
-
-
-def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
-    """Yield the folders in a folder that are called as the framework is; none where it cannot be read."""
-    names = "|".join({re.escape(sheet.name), re.escape(sheet.title)})
-    called = re.compile(COPIES.format(names), re.IGNORECASE)
-    for place in (folder, *(folder / name for name in OF_OTHERS)):
-        try:
-            yield from sorted(each for each in place.iterdir() if called.match(each.name))
-        except OSError:
-            continue
-
-
-def _text_beside(file: Path) -> str:
-    """Return the text of a file that may say a version; none where it cannot be read, which refuses no script."""
-    try:
-        return text_of(file)
-    except (OSError, UnicodeDecodeError):
-        return ""
-
-
-def _said_in(text: str) -> str:
-    """Return what a file says of its version: `__version__ = "0.5.0"`, MAJOR, MINOR and PATCH one by one, or all of it."""
-    parts = dict(PARTS.findall(text))
-    if parts.keys() >= {"MAJOR", "MINOR", "PATCH"}:
-        return ".".join(parts[each] for each in ("MAJOR", "MINOR", "PATCH"))
-    given = ASSIGNED.search(text)
-    return text.strip() if given is None else given[1]
-
-
-def _own_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
-    """Yield what a folder's setup.py or pyproject.toml says, where it is of the framework itself."""
-    for name, read in (("setup.py", _of_setup), ("pyproject.toml", _of_project)):
-        file = folder / name
-        if not sheet.package or not file.is_file():
-            continue
-        said = read(_text_beside(file))
-        version = said.get("version")
-        beside = folder / VERSION_FILE
-        if "version" in _words(said.get("dynamic")) and beside.is_file():
-            version, file = _text_beside(beside).strip(), beside
-        if said.get("name") == sheet.package and isinstance(version, str):
-            yield _Hint(of="version", version=version, words=version, where=str(file))
-
-
-def _words(value: object) -> Sequence[object]:
-    return value if isinstance(value, list) else ()
-
-
-def _locked_version(sheet: ConfigSheet, folder: Path) -> Iterator[_Hint]:
-    """Yield which version of the framework a folder's lock file has."""
-    for name in LOCKS if sheet.package else ():
-        file = folder / name
-        if not file.is_file():
-            continue
-        pattern = re.compile(LOCKED.format(re.escape(sheet.package)), re.MULTILINE)
-        text = _text_beside(file)
-        found = pattern.search(text)
-        if found is not None:
-            line = text.count("\n", 0, found.start(1)) + 1
-            words = f"{sheet.package} {found[1]}"
-            yield _Hint(of="version", version=found[1], words=words, where=f"{file}:{line}")
-
-
-def _of_setup(text: str) -> Mapping[str, object]:
-    """Return what a setup.py gives literally: `setup(name="slime", version="0.2.1")`; nothing where it cannot be read."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return {}
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    setups = (each for each in calls if ast.unparse(each.func).rpartition(".")[2] == "setup")
-    given = (word for call in setups for word in call.keywords if word.arg is not None)
-    return {
-        str(word.arg): word.value.value for word in given if isinstance(word.value, ast.Constant)
-    }
-
-
-def _of_project(text: str) -> Mapping[str, object]:
-    """Return the project of a pyproject.toml; nothing where it cannot be read."""
-    try:
-        project = tomllib.loads(text).get("project")
-    except tomllib.TOMLDecodeError:
-        return {}
-    return project if isinstance(project, dict) else {}
-
-
-def _folders(path: Path) -> Iterator[Path]:
-    """Yield a script's folder and those above it, up to its repository's root."""
-    above = path.resolve().parents
-    roots = (place for place, folder in enumerate(above, 1) if (folder / ".git").exists())
-    yield from above[: next(roots, MOST_FOLDERS)]
-
-
-def _matches(
-    patterns: Sequence[re.Pattern[str]], path: Path, *, comments: bool = False
-) -> Iterator[_Hint]:
-    """Yield what a file's lines say of versions.
-
-    Args:
-        comments: Whether lines that are comments count: a script's often say what it was run with.
-    """
-    for number, line in enumerate(_text_beside(path).splitlines(), start=1):
-        if line.lstrip().startswith("#") and not comments:
-            continue
-        for pattern in patterns:
-            for found in pattern.finditer(line):
-                for name, version in found.groupdict().items():
-                    if version is None:
-                        continue
-                    minor = name.endswith(MINOR)
-                    yield _Hint(
-                        of=name.removesuffix(MINOR),
-                        version=f"0.{int(version)}" if minor else version,
-                        words=found[0].strip(" :/-"),
-                        where=f"{path}:{number}",
-                    )
-
-
-def _engine(sheet: ConfigSheet, hint: _Hint) -> str | None:
+def _engine(sheet: ConfigSheet, hint: Hint) -> str | None:
     """Return the engine sheet that an engine's version is of."""
     firsts = sheet.engine_versions.get(hint.of, FrozenDict())
     wanted = _parts(hint.version)
@@ -780,7 +575,7 @@ def _engine(sheet: ConfigSheet, hint: _Hint) -> str | None:
     return firsts[max(known, key=_parts)] if known else None
 
 
-def _generates_with(sheet: ConfigSheet, hint: _Hint) -> bool:
+def _generates_with(sheet: ConfigSheet, hint: Hint) -> bool:
     """Tell whether a framework's version generates with an engine of the version that a file names."""
     named = _engine(sheet, hint)
     return named is not None and named in sheet.settings["rollout_engine"].values.values()
@@ -790,7 +585,7 @@ def _parts(version: str) -> tuple[int, ...]:
     return tuple(int(each) for each in re.findall(r"\d+", version))
 
 
-def _with_engine(sheet: ConfigSheet, hint: _Hint) -> ConfigSheet:
+def _with_engine(sheet: ConfigSheet, hint: Hint) -> ConfigSheet:
     """Return a sheet whose engine is of the version that a file names."""
     named, setting = _engine(sheet, hint), sheet.settings["rollout_engine"]
     if named is None:

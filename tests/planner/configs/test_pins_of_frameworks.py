@@ -70,7 +70,9 @@ def test_a_size_that_no_trainer_has_is_refused_by_its_field():
 
 def in_common(**pins):
     """Return what is searched for miles, whose trainers' tasks have one flag each for tensor parallelism and micro-batches."""
-    models: FrozenDict[Role, str | ModelArchitecture] = FrozenDict(actor="qwen2.5-0.5b", reference="qwen2.5-0.5b")
+    models: FrozenDict[Role, str | ModelArchitecture] = FrozenDict(
+        actor="qwen2.5-0.5b", reference="qwen2.5-0.5b"
+    )
     job = resolve_job(replace(JOB, models=models, hyperparameters=Hyperparameters()), Path())
     drafts = {name: TaskDraft(**pins[key]) for key, name in PASSES.items() if key in pins}
     pinned = Pinned(tasks=FrozenDict(drafts))
