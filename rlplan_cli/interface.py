@@ -191,7 +191,7 @@ def search_pinned(given: Job, pinned: Pinned, asked: Asked) -> SearchResult:
     """
     from rlplan.files.decoding import decode
     from rlplan.job import Specs
-    from rlplan.planner.configs.searching import plans_of
+    from rlplan.planner.configs.proposing.searching import plans_of
     from rlplan.planner.objectives import load_objective
     from rlplan.profiles.facts import load_facts
 

@@ -15,7 +15,6 @@ from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.explain import Shortage, first_shortage
 from rlplan.planner.configs.beside import MOST_STEPS
 from rlplan.planner.configs.broken import keys_of_a_copy, rules_of
-from rlplan.planner.configs.changes import RetypedConfiguration
 from rlplan.planner.configs.frameworks import absent, has
 from rlplan.planner.configs.importing import (
     Imported,
@@ -25,7 +24,6 @@ from rlplan.planner.configs.importing import (
     run_of,
     settings_of,
 )
-from rlplan.planner.configs.improving import Improvement, improvements
 from rlplan.planner.configs.margins import (
     LEFT_BESIDE_ENGINE,
     UNSURE,
@@ -34,6 +32,8 @@ from rlplan.planner.configs.margins import (
     verdict_at,
     wakes_beside_trainers,
 )
+from rlplan.planner.configs.proposing.changes import RetypedConfiguration
+from rlplan.planner.configs.proposing.improving import Improvement, improvements
 from rlplan.planner.configs.reading.settings import OFF, Lost, Settings
 from rlplan.planner.configs.run import Run, Work
 from rlplan.planner.configs.sizes import nearest_divisor

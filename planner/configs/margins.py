@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from rlplan.planner.configs.changes import GENERATE
+from rlplan.planner.configs.proposing.changes import GENERATE
 from rlplan.planner.requests.specs import USUAL_HEADROOM
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 

@@ -8,7 +8,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import UserError
 from rlplan.job import Job
-from rlplan.planner.configs.changes import typed_value
+from rlplan.planner.configs.proposing.changes import typed_value
 from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, TrainerSheet
 from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.sizes import ALL_ON_HOST, ON_HOST

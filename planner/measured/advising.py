@@ -9,22 +9,22 @@ from rlplan.calibration import Calibration
 from rlplan.errors import FileError, UserError
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.changes import (
+from rlplan.planner.configs.checking import check_plan, training_steps
+from rlplan.planner.configs.frameworks import absent, has
+from rlplan.planner.configs.importing import ImportOptions, imported_run, run_of, settings_of
+from rlplan.planner.configs.margins import Verdict
+from rlplan.planner.configs.proposing.changes import (
     Assignment,
     RetypedConfiguration,
     argument,
     needed_assignments,
     typed_value,
 )
-from rlplan.planner.configs.checking import check_plan, training_steps
-from rlplan.planner.configs.frameworks import absent, has
-from rlplan.planner.configs.importing import ImportOptions, imported_run, run_of, settings_of
-from rlplan.planner.configs.improving import improvements
-from rlplan.planner.configs.margins import Verdict
+from rlplan.planner.configs.proposing.improving import improvements
+from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import Run
-from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.measured.calibrating import measured_in_steps, row_of_log
 from rlplan.planner.measured.checking import NORMAL_STDS

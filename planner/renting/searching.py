@@ -18,7 +18,7 @@ from rlplan.errors import FileError, InfeasibleError, MissingFactError
 from rlplan.files.decoding import check_version, decode, load_yaml
 from rlplan.job import JOB_VERSION, Job, NodeGroup
 from rlplan.plan import Plan
-from rlplan.planner.configs.searching import FactsOf, plans_of
+from rlplan.planner.configs.proposing.searching import FactsOf, plans_of
 from rlplan.planner.renting.offered import Offered
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.profiles.catalog import resolve_job

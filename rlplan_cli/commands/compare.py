@@ -173,7 +173,7 @@ def _by_framework(
     from dataclasses import replace
 
     from rlplan.errors import UserError
-    from rlplan.planner.configs.comparing import (
+    from rlplan.planner.configs.proposing.comparing import (
         ComparisonRequest,
         compare_frameworks,
         known_framework,

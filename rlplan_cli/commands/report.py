@@ -139,6 +139,6 @@ def report_run(
 
 def _found(job: Job, facts: Facts, pinned: Pinned, seconds: float) -> SearchResult:
     """Return what `rlplan search` finds of a job on devices whose facts are known."""
-    from rlplan.planner.configs.searching import plans_of
+    from rlplan.planner.configs.proposing.searching import plans_of
 
     return plans_of(job, lambda _: facts, pinned=pinned, seconds=seconds)

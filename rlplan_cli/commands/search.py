@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rlplan.job import Job, Specs
     from rlplan.plan import Plan
     from rlplan.planner.answers.run_limits import AskedRun
-    from rlplan.planner.configs.searching import UnrestrictedPlans
+    from rlplan.planner.configs.proposing.searching import UnrestrictedPlans
     from rlplan.planner.requests.pinned import Pinned
     from rlplan.profiles.facts import Facts
     from rlplan.reports.tables.plans import Table
@@ -313,7 +313,7 @@ class SearchRequest(NamedTuple):
 
 def _front(asked: SearchRequest, names: tuple[str, ...]) -> Frontier:
     """Return the front over some objectives, each plan with its whole run where that was asked for."""
-    from rlplan.planner.configs.searching import front_of
+    from rlplan.planner.configs.proposing.searching import front_of
 
     with progress_bar("front") as progress:
         front = front_of(
@@ -375,7 +375,7 @@ def _tell_best(
     as_json: bool,
 ) -> None:
     """Search the best plan, write and print it; make its report."""
-    from rlplan.planner.configs.searching import plans_beyond, plans_of
+    from rlplan.planner.configs.proposing.searching import plans_beyond, plans_of
     from rlplan.results.stored import search_document
 
     job, facts_of = asked.job, asked.facts_of
@@ -466,7 +466,7 @@ def _with_answers(found: SearchResult, asked: SearchRequest) -> SearchResult:
     """Add to a result what lending brings, if that was asked for, and what the job's deadline costs."""
     from rlplan.planner.answers.run_limits import deadline_price, with_run
     from rlplan.planner.answers.variants import on_spot_nodes, with_lending
-    from rlplan.planner.configs.searching import plans_of
+    from rlplan.planner.configs.proposing.searching import plans_of
 
     job, facts = asked.job, asked.facts_of(found.plans[0].plan.job)
     started = time.perf_counter() - found.search_seconds
@@ -547,7 +547,7 @@ def _print_target(
     found: SearchResult, asked: SearchRequest, further: UnrestrictedPlans | None
 ) -> None:
     """Say for which framework the plan is, or what one beyond it brings."""
-    from rlplan.planner.configs.searching import target_of
+    from rlplan.planner.configs.proposing.searching import target_of
     from rlplan.units import show_seconds
 
     if further is None:

@@ -203,7 +203,7 @@ def _check_taken(settings: Settings, asked: Asked) -> None:
 
 def _changed(source: Source, path: Path, asked: Asked) -> tuple[Source, tuple[str, ...]]:
     """Return a script's source with its changes: as words behind it where it hands these on, else in its text."""
-    from rlplan.planner.configs.changes import argument
+    from rlplan.planner.configs.proposing.changes import argument
 
     settings, _ = settings_read(source)
     wanted = assignments_of(settings, asked)

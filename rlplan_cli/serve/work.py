@@ -44,7 +44,7 @@ JOB_FILE, PLAN_FILE = "job.yaml", "plan.yaml"
 # What most answers need.
 LOADED_FIRST = (
     "rlplan.planner.configs.checking",
-    "rlplan.planner.configs.searching",
+    "rlplan.planner.configs.proposing.searching",
     "rlplan.planner.answers.open_parts",
     "rlplan_cli.serve.views",
 )
@@ -263,7 +263,7 @@ def search(asked: SearchAsked, progress: Progress) -> Found:
     Raises:
         UserError: What is asked for is wrong, or nothing fits.
     """
-    from rlplan.planner.configs.searching import plans_of
+    from rlplan.planner.configs.proposing.searching import plans_of
     from rlplan.planner.requests.drafts import pinned_parts
     from rlplan.planner.search import check_searched
     from rlplan.profiles.facts import load_facts
@@ -392,7 +392,7 @@ def _plan_text(document: dict[str, Any]) -> str:
 
 def _differing(asked: ExportAsked) -> tuple[str, ...]:
     """Return what to type behind the user's script for a plan: as few keys as do."""
-    from rlplan.planner.configs.changes import RetypedConfiguration
+    from rlplan.planner.configs.proposing.changes import RetypedConfiguration
     from rlplan.planner.configs.writing.exporting import exported
     from rlplan.planner.configs.writing.patching import differing
 

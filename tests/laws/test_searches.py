@@ -15,8 +15,8 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Specs
 from rlplan.plan import TaskDraft
 from rlplan.planner.answers.best_plans import best_plans
-from rlplan.planner.configs.searching import plans_of, target_of
-from rlplan.planner.configs.ways import framework_of
+from rlplan.planner.configs.proposing.searching import plans_of, target_of
+from rlplan.planner.configs.proposing.ways import framework_of
 from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules

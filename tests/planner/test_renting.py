@@ -11,7 +11,7 @@ from rlplan.errors import FileError, InfeasibleError, UnknownNameError, UserErro
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.job import NodeGroup, Specs
-from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.renting import searching
 from rlplan.planner.renting.offered import catalogue, checked, offered, read_prices
 from rlplan.planner.renting.searching import (

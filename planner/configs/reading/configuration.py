@@ -9,7 +9,6 @@ from typing import Final
 
 from rlplan.errors import FileError, unreadable
 from rlplan.files.decoding import text_of
-from rlplan.planner.configs.reading.arguments import arguments_of, overrides_of
 from rlplan.planner.configs.reading.composed import (
     composed,
     composed_yaml,
@@ -32,7 +31,9 @@ from rlplan.planner.configs.reading.launched import (
     with_underscores,
     words_that_start,
 )
-from rlplan.planner.configs.reading.literals import (
+from rlplan.planner.configs.reading.python.arguments import arguments_of, overrides_of
+from rlplan.planner.configs.reading.python.launcher import STARTS, is_launcher
+from rlplan.planner.configs.reading.python.literals import (
     CONFIGS,
     OwnTrainer,
     has_start,
@@ -40,9 +41,8 @@ from rlplan.planner.configs.reading.literals import (
     python_keys,
     refused_call,
 )
-from rlplan.planner.configs.reading.python_launcher import STARTS, is_launcher
-from rlplan.planner.configs.reading.python_syntax import NOTEBOOK, commands_of_notebook
-from rlplan.planner.configs.reading.python_values import Unknown
+from rlplan.planner.configs.reading.python.syntax import NOTEBOOK, commands_of_notebook
+from rlplan.planner.configs.reading.python.values import Unknown
 from rlplan.planner.configs.reading.scripts import (
     OVERRIDE,
     SCRIPTS,

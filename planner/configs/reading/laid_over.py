@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from rlplan.planner.configs.reading.arguments import arguments_of
 from rlplan.planner.configs.reading.launched import with_files, without_file
+from rlplan.planner.configs.reading.python.arguments import arguments_of
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.toml_files import with_flags
 from rlplan.planner.configs.shell.text import Text

@@ -10,7 +10,7 @@ from rlplan.planner.configs.reading.configuration import (
     refusal_of,
 )
 from rlplan.planner.configs.reading.launched import words_that_start
-from rlplan.planner.configs.reading.literals import refused_call
+from rlplan.planner.configs.reading.python.literals import refused_call
 from rlplan.planner.configs.reading.scripts import SCRIPTS, programs_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from rlplan.planner.configs.shell.text import Text

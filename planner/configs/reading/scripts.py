@@ -8,8 +8,8 @@ from typing import Final
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
-from rlplan.planner.configs.reading.python_launcher import is_launcher, launched_by
-from rlplan.planner.configs.reading.python_syntax import MOST_BYTES
+from rlplan.planner.configs.reading.python.launcher import is_launcher, launched_by
+from rlplan.planner.configs.reading.python.syntax import MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
 from rlplan.planner.configs.shell.commands import LEAST_END, Command, Evaluated, above, ends_near
 from rlplan.planner.configs.shell.script import evaluate

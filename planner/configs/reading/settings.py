@@ -10,7 +10,7 @@ from pathlib import Path
 from rlplan.errors import FileError, MissingValueError, nearest_names
 from rlplan.planner.configs.reading.amounts import AMOUNTS, ENDED_BY_STEPS, LOOKED_AT_FIRST, STEPS
 from rlplan.planner.configs.reading.given import Flat, GivenValue
-from rlplan.planner.configs.reading.python_values import NOT_GIVEN
+from rlplan.planner.configs.reading.python.values import NOT_GIVEN
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Scalar, Setting, spelled
 from rlplan.planner.configs.shell.text import OF_THE_RUN, Gap
 

@@ -17,20 +17,20 @@ from rlplan.files.writing import write_text, write_yaml
 from rlplan.job import Job, Role
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.changes import (
-    Assignment,
-    RetypedConfiguration,
-    argument,
-    needed_assignments,
-    typed_value,
-    what_breaks,
-)
 from rlplan.planner.configs.importing import (
     Imported,
     ImportOptions,
     imported_run,
     run_of,
     settings_of,
+)
+from rlplan.planner.configs.proposing.changes import (
+    Assignment,
+    RetypedConfiguration,
+    argument,
+    needed_assignments,
+    typed_value,
+    what_breaks,
 )
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import LaunchSheet

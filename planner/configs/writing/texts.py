@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from rlplan.planner.configs.changes import Assignment, argument
+from rlplan.planner.configs.proposing.changes import Assignment, argument
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.writing.python_texts import in_python
 

@@ -18,7 +18,7 @@ from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
 from rlplan.planner.configs.models import model_of
 from rlplan.planner.configs.reading.given import GivenValue
-from rlplan.planner.configs.reading.python_values import NOT_GIVEN
+from rlplan.planner.configs.reading.python.values import NOT_GIVEN
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (

@@ -11,9 +11,9 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Engines, Hyperparameters, Job, NodeGroup, Rewards
 from rlplan.layout import layers_of_stages
 from rlplan.plan import ResourcePool, TaskPlan
+from rlplan.planner.configs.proposing.ways import as_run
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.sizes import usual_running
-from rlplan.planner.configs.ways import as_run
 from rlplan.planner.layouts.settings import PoolCuts, generate_layouts
 from rlplan.planner.placements.partitions import GENERATION, all_placements
 from rlplan.planner.plans.assembly import assemble, pool_roles

@@ -8,9 +8,11 @@ import pytest
 from rlplan.errors import FileError, InfeasibleError, UnknownNameError
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.differences import causes_of
-from rlplan.planner.configs import comparing
-from rlplan.planner.configs.changes import broken_rules
-from rlplan.planner.configs.comparing import (
+from rlplan.planner.configs.frameworks import frameworks_with
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.proposing import comparing
+from rlplan.planner.configs.proposing.changes import broken_rules
+from rlplan.planner.configs.proposing.comparing import (
     ComparisonRequest,
     _best,
     _no_worse,
@@ -19,9 +21,7 @@ from rlplan.planner.configs.comparing import (
     known_framework,
     words_of,
 )
-from rlplan.planner.configs.frameworks import frameworks_with
-from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.configs.searching import best_plans_for
+from rlplan.planner.configs.proposing.searching import best_plans_for
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.facts import load_facts

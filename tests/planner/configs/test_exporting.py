@@ -19,10 +19,10 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Rewards
 from rlplan.plan import TaskDraft
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs import searching
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.configs.searching import best_plans_for, plans_of
+from rlplan.planner.configs.proposing import searching
+from rlplan.planner.configs.proposing.searching import best_plans_for, plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules

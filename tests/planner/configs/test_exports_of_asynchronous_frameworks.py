@@ -13,9 +13,9 @@ from rlplan.job import Engines
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.importing import imported, settings_of
+from rlplan.planner.configs.proposing.searching import best_plans_for
+from rlplan.planner.configs.proposing.ways import ways_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.searching import best_plans_for
-from rlplan.planner.configs.ways import ways_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.requests.pinned import NOTHING_PINNED
 from rlplan.planner.requests.schedules import AskedSchedules

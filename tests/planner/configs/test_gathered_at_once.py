@@ -6,9 +6,9 @@ import pytest
 
 from rlplan.parts import num_parameters
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.changes import what_breaks
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.proposing.changes import what_breaks
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.stages import task_memory

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from rlplan.errors import InfeasibleError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs import improving
-from rlplan.planner.configs.changes import (
+from rlplan.planner.configs.checking import check_config
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.proposing import improving
+from rlplan.planner.configs.proposing.changes import (
     RetypedConfiguration,
     argument,
     assignments,
@@ -20,10 +22,8 @@ from rlplan.planner.configs.changes import (
     may_follow,
     smaller,
 )
-from rlplan.planner.configs.checking import check_config
-from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.configs.improving import Trials, improvements
-from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.configs.proposing.improving import Trials, improvements
+from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
 from rlplan.units import show_seconds

@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 
 from rlplan.errors import FileError, InfeasibleError, UserError
-from rlplan.planner.configs import searching
 from rlplan.planner.configs.frameworks import frameworks_with
-from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.configs.proposing import searching
+from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.facts import load_facts
 from rlplan_cli.config_options import GivenOptions

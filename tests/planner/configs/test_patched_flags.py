@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.changes import argument
 from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.proposing.changes import argument
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.configs.writing.patching import patched
 from rlplan.planner.configs.writing.texts import texts_with

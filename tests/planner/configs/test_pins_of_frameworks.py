@@ -10,9 +10,9 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role
 from rlplan.models import ModelArchitecture
 from rlplan.plan import TaskDraft
+from rlplan.planner.configs.proposing.searching import plans_of
+from rlplan.planner.configs.proposing.ways import ways_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
-from rlplan.planner.configs.searching import plans_of
-from rlplan.planner.configs.ways import ways_of
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job

@@ -11,8 +11,8 @@ from rlplan.job import Speculation
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
+from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.reading.laid_over import laid_over
-from rlplan.planner.configs.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.catalog import load_engine

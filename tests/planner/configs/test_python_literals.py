@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import GivenValue
-from rlplan.planner.configs.reading.literals import has_call, python_keys
-from rlplan.planner.configs.reading.python_program import Program
-from rlplan.planner.configs.reading.python_syntax import commands_of_notebook, tree_of
-from rlplan.planner.configs.reading.python_values import Unknown
+from rlplan.planner.configs.reading.python.literals import has_call, python_keys
+from rlplan.planner.configs.reading.python.program import Program
+from rlplan.planner.configs.reading.python.syntax import commands_of_notebook, tree_of
+from rlplan.planner.configs.reading.python.values import Unknown
 from rlplan.planner.configs.reading.sheet import PythonCall
 
 CALLS = {"Config": PythonCall(), "Trainer": PythonCall(prefix="trainer.", first="model")}

@@ -8,7 +8,7 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.configs.writing.patching import patched
 from rlplan.planner.requests.pinned import NOTHING_PINNED

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from rlplan.files.decoding import is_own_file
-from rlplan.planner.configs.changes import by_words_of_files, of_own_files
 from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
+from rlplan.planner.configs.proposing.changes import by_words_of_files, of_own_files
 from rlplan_cli.config_options import framework_of
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=200, environment={"HOME": "~"})

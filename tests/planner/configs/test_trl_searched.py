@@ -9,7 +9,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
-from rlplan.planner.configs.searching import plans_of
+from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.requests.pinned import NOTHING_PINNED
 from rlplan.profiles.facts import load_facts

@@ -8,10 +8,10 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import expected_rounds
 from rlplan.errors import FileError
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.changes import argument
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.proposing.changes import argument
 from rlplan.planner.configs.reading.given import GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import load_config_sheet

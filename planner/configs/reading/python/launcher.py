@@ -15,7 +15,7 @@ from typing import Any, Final
 from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.given import scalar
-from rlplan.planner.configs.reading.launcher_errors import (
+from rlplan.planner.configs.reading.python.launcher_errors import (
     NO_VARIABLE,
     StopError,
     asks_for_what_is_not_set,
@@ -23,7 +23,7 @@ from rlplan.planner.configs.reading.launcher_errors import (
     may_fail,
     raised_by,
 )
-from rlplan.planner.configs.reading.launcher_values import (
+from rlplan.planner.configs.reading.python.launcher_values import (
     CHANGING,
     ENVIRONMENT,
     MOST_ROUNDS,
@@ -40,7 +40,7 @@ from rlplan.planner.configs.reading.launcher_values import (
     returns,
     variables_of,
 )
-from rlplan.planner.configs.reading.python_syntax import (
+from rlplan.planner.configs.reading.python.syntax import (
     FOLDERS,
     MOST_BYTES,
     Function,
@@ -55,7 +55,7 @@ from rlplan.planner.configs.reading.python_syntax import (
     tree_of,
     written,
 )
-from rlplan.planner.configs.reading.python_values import (
+from rlplan.planner.configs.reading.python.values import (
     NO_CONSTANT,
     NOT_GIVEN,
     Unknown,

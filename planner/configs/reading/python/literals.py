@@ -9,8 +9,8 @@ from typing import Final, TypeGuard
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
-from rlplan.planner.configs.reading.python_program import Program
-from rlplan.planner.configs.reading.python_syntax import (
+from rlplan.planner.configs.reading.python.program import Program
+from rlplan.planner.configs.reading.python.syntax import (
     ANY_ATTRIBUTE,
     PACKAGE,
     attributes_in,
@@ -22,7 +22,7 @@ from rlplan.planner.configs.reading.python_syntax import (
     tree_of,
     written,
 )
-from rlplan.planner.configs.reading.python_values import NotGivenError, Unknown, UnknownValueError
+from rlplan.planner.configs.reading.python.values import NotGivenError, Unknown, UnknownValueError
 from rlplan.planner.configs.reading.sheet import LaunchSheet, PythonCall
 from rlplan.planner.configs.shell.text import Gap
 

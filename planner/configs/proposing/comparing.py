@@ -26,10 +26,10 @@ from rlplan.plan import FLOWS, USUAL_MODE, Mode, Plan, PlanDraft, PoolDraft, Tas
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.differences import generates_apart, layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
+from rlplan.planner.configs.proposing.searching import FactsOf, best_plans_for
+from rlplan.planner.configs.proposing.ways import framework_of, moved
 from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
 from rlplan.planner.configs.run import unusual
-from rlplan.planner.configs.searching import FactsOf, best_plans_for
-from rlplan.planner.configs.ways import framework_of, moved
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.placements.partitions import placed_roles

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rlplan.planner.configs.reading.given import scalar
-from rlplan.planner.configs.reading.python_syntax import Function, reset_names, written
+from rlplan.planner.configs.reading.python.syntax import Function, reset_names, written
 
 ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rlplan.planner.configs.reading.python_syntax import Function, dotted, written
-from rlplan.planner.configs.reading.python_values import (
+from rlplan.planner.configs.reading.python.syntax import Function, dotted, written
+from rlplan.planner.configs.reading.python.values import (
     CONVERSIONS,
     NO_CONSTANT,
     Expressions,

@@ -14,7 +14,8 @@ from typing import Final
 from rlplan.job import TrainerOptions
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
-from rlplan.planner.configs.changes import (
+from rlplan.planner.configs.margins import UNSURE, sure_share
+from rlplan.planner.configs.proposing.changes import (
     GENERATE,
     UPDATE,
     Assignment,
@@ -30,7 +31,6 @@ from rlplan.planner.configs.changes import (
     smaller,
     typed_value,
 )
-from rlplan.planner.configs.margins import UNSURE, sure_share
 from rlplan.planner.configs.sizes import ON_HOST
 from rlplan.profiles.catalog import ENGINES
 from rlplan.profiles.facts import Facts

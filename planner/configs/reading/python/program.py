@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat
-from rlplan.planner.configs.reading.python_changes import (
+from rlplan.planner.configs.reading.python.changes import (
     CHANGED,
     Changing,
     Conditions,
     Home,
 )
-from rlplan.planner.configs.reading.python_syntax import (
+from rlplan.planner.configs.reading.python.syntax import (
     ANY_ATTRIBUTE,
     TOP,
     Function,
@@ -46,7 +46,7 @@ from rlplan.planner.configs.reading.python_syntax import (
     written,
     written_alike,
 )
-from rlplan.planner.configs.reading.python_values import (
+from rlplan.planner.configs.reading.python.values import (
     CONVERSIONS,
     RETURNS,
     NoObjectError,

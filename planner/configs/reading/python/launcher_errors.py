@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rlplan.planner.configs.reading.python_syntax import (
+from rlplan.planner.configs.reading.python.syntax import (
     Function,
     dotted,
     module_beside,
     reset_names,
 )
-from rlplan.planner.configs.reading.python_values import Unknown
+from rlplan.planner.configs.reading.python.values import Unknown
 
 # What is raised where a variable of the environment is not set.
 NO_VARIABLE: Final = "KeyError"

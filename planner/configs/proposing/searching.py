@@ -28,8 +28,8 @@ from rlplan.planner.answers.best_plans import (
 )
 from rlplan.planner.configs.frameworks import check_parts, frameworks_with
 from rlplan.planner.configs.on_host import with_states_on_host
+from rlplan.planner.configs.proposing.ways import FrameworkSetup, framework_of, ways_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
-from rlplan.planner.configs.ways import FrameworkSetup, framework_of, ways_of
 from rlplan.planner.configs.writing.export import GENERATE
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.objectives import load_objective

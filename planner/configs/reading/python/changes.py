@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from rlplan.planner.configs.reading.python_syntax import (
+from rlplan.planner.configs.reading.python.syntax import (
     ANY_ATTRIBUTE,
     TOP,
     Function,
@@ -19,7 +19,7 @@ from rlplan.planner.configs.reading.python_syntax import (
     root_of,
     written,
 )
-from rlplan.planner.configs.reading.python_values import (
+from rlplan.planner.configs.reading.python.values import (
     Expressions,
     Scoped,
     Unknown,

@@ -1,0 +1,1 @@
+"""Launchers and training scripts in Python: what their arguments are, without running them."""
