@@ -10,6 +10,7 @@ from rlplan.job import WHOLE_STEP, Captured, Role, State, TrainerOptions
 from rlplan.models import Adapter, TrainingPrecision
 from rlplan.plan import Recompute
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
+from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.sheets import engine_names
 from rlplan.rules.layouts import divisors
@@ -25,6 +26,8 @@ SERVICE: Final = (
 # Of GPUs on which vLLM decodes many sequences at a time by itself; how many it does there, and on others.
 LARGE_MEMORY_BYTES: Final = 70 * GIB
 MOST_RUNNING, FEW_RUNNING = 1024, 256
+# Sheets of vLLM's first engine (V0).
+FIRST_ENGINE: Final = "vllm-0.6"
 # Megatron's dispatcher whose backend is named beside it.
 FLEXIBLE: Final = "flex"
 # Megatron's kinds of CUDA graphs that are of layers or their parts (`--cuda-graph-impl`), and what their scopes capture.
@@ -296,12 +299,23 @@ def most_turns(settings: Settings) -> int | None:
     return min(found, default=None)
 
 
-def usual_running(device: DeviceSheet) -> int:
+def lacks_running(sheet: ConfigSheet) -> bool:
+    """Tell whether the key for how many sequences run at once reaches no engine in a framework's version."""
+    reads = sheet.settings.get("reads_running")
+    return reads is not None and not reads.default
+
+
+def usual_running(device: DeviceSheet, engine: str = "") -> int:
     """Return how many sequences vLLM decodes at a time where nobody says it, by its GPU.
 
     vLLM, engine/arg_utils.py (and what tests/engine/test_arg_utils.py expects of it): 1,024 on GPUs of 70 GiB and more
-    other than A100, else 256.
+    other than A100, else 256; 256 on any in its first engine.
+
+    Args:
+        engine: Its engine sheet; none takes one of today.
     """
+    if engine.startswith(FIRST_ENGINE):
+        return FEW_RUNNING
     is_large = device.memory_bytes >= LARGE_MEMORY_BYTES and not device.name.startswith("a100")
     return MOST_RUNNING if is_large else FEW_RUNNING
 

@@ -368,7 +368,7 @@ def _pinned_copy(
     placed: PlacedTask, num_bytes: float, direction: Literal["host_to_device", "device_to_host"]
 ) -> Estimate:
     """Return seconds of one copy of states to pinned host memory or back, while the other GPUs of a node copy as much."""
-    together = num_bytes * placed.site.ranks_per_node(placed.site.gpus)
+    together = num_bytes * placed.site.ranks_per_node(placed.layout.gpus)
     shared = copies_of_node(together, placed.device.sheet.host_bytes_per_second)
     return placed.device.copy(num_bytes, direction).at_least(shared)
 

@@ -404,8 +404,6 @@ def says_updates(settings: Settings) -> bool:
 
 
 def _work(settings: Settings, copies: int) -> Work:
-    if settings.optional_whole("steps") == 0:  # train.py of both: evaluates and ends
-        raise settings.refused("steps", "only evaluates", "a number of steps that train")
     prompts, samples = settings.whole("prompts"), settings.whole("samples")
     response = settings.optional_whole("max_response")
     prompt, total = settings.optional_whole("max_prompt"), settings.optional_whole("max_total")

@@ -17,7 +17,7 @@ from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
 from rlplan.planner.configs.frameworks import VERSION, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet
 from rlplan.planner.configs.run import unusual
-from rlplan.planner.configs.sizes import usual_running
+from rlplan.planner.configs.sizes import lacks_running, usual_running
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
 from rlplan.planner.requests.pinned import Pinned
@@ -115,12 +115,14 @@ def _every_way(
                 continue
             if named == trainer.framework and _trains_otherwise(sheet, way, name, job):
                 continue
+            running = way.usual_running or lacks_running(run_by)
             for cluster in _clusters(job, in_one_node=way.whole_nodes and stands is None):
                 own_job = moved(replace(job, cluster=cluster), trainer)
                 own_job = as_run(own_job, run_by, name, way)
                 if stands is not None and stands.mode in way.modes:
                     own_job = replace(own_job, old_log_prob=job.old_log_prob)
-                yield from _pinned_ways(way, name, trainer, own_job, pinned, modes)
+                kept = replace(way, usual_running=running)
+                yield from _pinned_ways(kept, name, trainer, own_job, pinned, modes)
 
 
 def _trains_otherwise(sheet: ConfigSheet, way: Arrangement, name: str, job: Job) -> bool:
@@ -265,7 +267,8 @@ def _pinned_ways(
             for task in tasks:
                 own, draft = fixed[task.name], drafts.get(task.name, TaskDraft())
                 if way.usual_running and task.generates:
-                    own["max_running"] = usual_running(sheet_of(job, job.cluster[0].gpu))
+                    device = sheet_of(job, job.cluster[0].gpu)
+                    own["max_running"] = usual_running(device, job.engines.generate or "")
                 if task.generates and share is not None and draft.memory_fraction is None:
                     own.setdefault("memory_fraction", share)
                 drafts[task.name] = _joined(task, draft, own)

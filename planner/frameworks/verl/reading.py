@@ -39,12 +39,14 @@ from rlplan.planner.configs.reading.settings import OFF, RoleSettings, Settings
 from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
     FEW_RUNNING,
+    FIRST_ENGINE,
     MOST_RUNNING,
     ONLY_READ,
     adapter_of,
     divided,
     eager_engine,
     even_stages,
+    lacks_running,
     models_of,
     most_turns,
     recomputed_parts,
@@ -69,7 +71,7 @@ MEGATRON_CONFIG: Final = "megatron"
 CUTS_EXPERTS: Final = "tensorrt"
 # Up to this version engines sleep between uses though free_cache_engine is off (workers/sharding_manager/fsdp_vllm.py,
 # fsdp_sglang.py, megatron_vllm.py); pull request 1464, of 0.5, made them obey. vLLM up to 0.6.3, which does not sleep, did.
-LAST_SLEEPING, KEEPING = "0.4.1", "vllm-0.6"
+LAST_SLEEPING = "0.4.1"
 AT_ONCE: Final = WeightSync(shared_pool="verl-naive-at-once")
 # Sheets of Megatron's engines that rotate each packed sequence by itself.
 ROPE_APART: Final = "{}-rope-apart"
@@ -132,6 +134,7 @@ def run_of(settings: Settings) -> Run:
         packs_nodes=True,
         pools=pools,
         generate=_generation(settings, pools[1] if FLOWS[mode].overlaps else pools[0]),
+        usual_running=_runs_its_own_most(settings),
         trainers=trains,
         options={role: _options(settings, trainer, role) for role in models if role not in SERVED},
         loss=_loss(settings),
@@ -202,9 +205,9 @@ def _engine_notes(settings: Settings, trainer: str) -> Iterator[str]:
         if starts_empty(settings):
             beside = f", and needs {settings.key_of('load_format')}=safetensors"
         yield f"FSDP gathers the whole model on each GPU to collect its adapters: {key}=True gathers layer by layer{beside}"
-    if not settings.on("reads_running") and settings.given(RUNNING) is not None:
+    if lacks_running(settings.sheet) and settings.given(RUNNING) is not None:
         sheet, most = settings.sheet, _max_running(settings)
-        yield f"the engine runs {most:,} sequences at once: {RUNNING} reaches none in {sheet.title} {sheet.version}"
+        yield f"the engine runs as many sequences at once as it does by itself, at most {most:,}: {RUNNING} reaches none in {sheet.title} {sheet.version}"
     if not settings.on("frees_cache") and _sleeps_anyway(settings):
         key, sheet = settings.key_of("frees_cache"), settings.sheet
         yield f"the engine sleeps while others work: {key}=False has no effect in {sheet.title} {sheet.version}"
@@ -214,7 +217,7 @@ def _sleeps_anyway(settings: Settings) -> bool:
     """Tell whether the engine leaves the GPU while others work, whatever the configuration says."""
     order, version = settings.sheet.versions.index, settings.sheet.version
     early = version in settings.sheet.versions and order(version) <= order(LAST_SLEEPING)
-    return early and not settings.word("rollout_engine").startswith(KEEPING)
+    return early and not settings.word("rollout_engine").startswith(FIRST_ENGINE)
 
 
 def trainer_of(settings: Settings) -> str:
@@ -705,14 +708,15 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
 
 
 def _max_running(settings: Settings) -> int:
-    """Return how many sequences an engine runs at once: its own most where the key reaches none (workers/rollout up to 0.5).
+    """Return how many sequences an engine runs at once, or may on the largest GPU."""
+    if not _runs_its_own_most(settings):
+        return settings.whole("max_running")
+    return FEW_RUNNING if settings.word("rollout_engine").startswith(FIRST_ENGINE) else MOST_RUNNING
 
-    vLLM, engine/arg_utils.py: 256 in its first engine (V0), 1,024 since on GPUs of 70 GiB and more.
-    """
-    most = settings.whole("max_running")
-    if settings.on("reads_running") or settings.key_of("max_running") != RUNNING:
-        return most
-    return FEW_RUNNING if settings.word("rollout_engine").startswith(KEEPING) else MOST_RUNNING
+
+def _runs_its_own_most(settings: Settings) -> bool:
+    """Tell whether the key for how many sequences run at once reaches no engine (workers/rollout up to 0.5)."""
+    return lacks_running(settings.sheet) and settings.key_of("max_running") == RUNNING
 
 
 def _expert_tp(settings: Settings, ep: int, ranks: int) -> int | None:

@@ -181,11 +181,3 @@ def test_a_flag_that_nobody_knows_is_said_with_the_one_that_may_be_meant():
     assert list(found.unknown()) == [
         "recompute-granularitty=full (the command line); did you mean recompute-granularity?"
     ]
-
-
-@pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_no_steps_only_evaluate(framework):
-    """train.py of both: a run of 0 steps evaluates and ends."""
-    words = SHARED.replace("--num-rollout 100", "--num-rollout 0 --eval-interval 1").split()
-    with pytest.raises(UserError, match="num-rollout: only evaluates; found 0"):
-        imported(framework, words, OPTIONS)
