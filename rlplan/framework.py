@@ -116,7 +116,7 @@ class FrameworkSheet:
         leaves_after_passes: Whether weights of a model that is trained, where they leave the GPUs, leave them after passes without an
             update too; and a reference's, but where every rank has a shard of them.
         collects_seconds: Of Python's collection of garbage, with which each move of weights between the GPUs and the host ends, and
-            each of an optimizer's states: dense weights and experts have an optimizer each. Copies to the GPU go on beside it.
+            each of an optimizer's states: dense weights and parted experts have one each. Copies to the GPU go on beside it.
         unpinned: What goes there at that rate; gradients are copied where they are named, else they are made anew.
         logits: How it makes log-probabilities and entropies, if a job leaves it open.
         pads_counted: Whether micro-batches that are counted, and not packed up to a budget of tokens, are as wide as the

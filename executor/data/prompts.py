@@ -236,7 +236,7 @@ def _as_prompt(row: Row, column: str) -> Row:
         raise FileError(origin, problem, field=column)
     found = {**row, "prompt": prompt}
     judged = row.get("reward_model")
-    if "answer" not in row and isinstance(judged, dict) and "ground_truth" in judged:
+    if row.get("answer") is None and isinstance(judged, dict) and "ground_truth" in judged:
         found["answer"] = judged["ground_truth"]
     return found
 

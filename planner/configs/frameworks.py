@@ -12,7 +12,14 @@ from types import ModuleType
 from typing import Final, Literal, get_args
 
 from rlplan.errors import MissingPartError, UnknownNameError
-from rlplan.profiles.frameworks import DATA_PARTS, DataPart, data_files, frameworks_with_data
+from rlplan.profiles.frameworks import (
+    DATA_PARTS,
+    DataPart,
+    data_files,
+    framework_of_sheet,
+    frameworks_with_data,
+)
+from rlplan.profiles.sheets import canonical_name
 
 CodePart = Literal["reading", "writing", "rules"]
 Part = DataPart | CodePart
@@ -40,10 +47,10 @@ def frameworks_with(*parts: Part) -> tuple[str, ...]:
     return tuple(sorted(found.intersection(*(by_part[part] for part in parts))))
 
 
-def framework_of(steps: str) -> str:
-    """Return the framework whose steps a sheet describes, without trainer and version: `nemo-rl` of `nemo-rl-megatron-0.3`."""
-    known = (each for each in frameworks_with() if f"{steps}-".startswith(f"{each}-"))
-    return max(known, key=len, default=steps)
+def framework_of_steps(steps: str) -> str:
+    """Return the framework whose steps a sheet describes: `nemo-rl` of `nemo-rl-megatron-0.3`; the sheet's own name where none has it."""
+    name = canonical_name("frameworks", steps)
+    return framework_of_sheet("steps", name) or name
 
 
 def names_in_words(*parts: Part) -> str:

@@ -13,7 +13,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.completion import complete
-from rlplan.planner.configs.frameworks import framework_of
+from rlplan.planner.configs.frameworks import framework_of_steps, has
 from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.causes import (
     Subject,
@@ -23,7 +23,7 @@ from rlplan.planner.measured.causes import (
     tries_of,
     tries_of_normal,
 )
-from rlplan.planner.measured.logs import read_log
+from rlplan.planner.measured.logs import other_framework, read_log
 from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths, own_steps
 from rlplan.planner.measured.trackers import tracked_files
 from rlplan.planner.requests.drafts import read_draft
@@ -408,10 +408,11 @@ def _trends(steps: LoggedSteps) -> tuple[str, ...]:
 
 def _of_another(ran: RunContext, steps: LoggedSteps) -> Iterator[str]:
     """Yield that a plan's steps are forecast as another framework runs them than the one whose log it is."""
-    name, planned_for = steps.sheet.name, ran.plan.job.framework
-    if framework_of(planned_for) != name:
+    planned_for = ran.plan.job.framework
+    framework = framework_of_steps(planned_for)
+    if not has(framework, "log") or other_framework(steps.sheet, framework):
         yield (
-            f"framework: the log is {name}'s, and the plan's step is forecast as {planned_for} runs it: the script that ran, "
+            f"framework: the log is {steps.sheet.name}'s, and the plan's step is forecast as {planned_for} runs it: the script that ran, "
             "as --plan, says what was run"
         )
 

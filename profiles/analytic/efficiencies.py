@@ -251,7 +251,9 @@ def copies_of_node(num_bytes: float, link_bytes_per_second: float) -> Estimate:
 
 
 def host_work(seconds: float) -> Estimate:
-    """Return seconds that a process works on its host, known as any host's work is."""
+    """Return seconds that a process works on its host, known as any host's work is; zero of none leaves what was measured so."""
+    if not seconds:
+        return ZERO
     return Estimate(seconds, seconds * load_host_costs().spread.value, Source.DATASHEET)
 
 

@@ -368,9 +368,11 @@ def _pinned_copy(
     placed: PlacedTask, num_bytes: float, direction: Literal["host_to_device", "device_to_host"]
 ) -> Estimate:
     """Return seconds of one copy of states to pinned host memory or back, while the other GPUs of a node copy as much."""
+    alone = placed.device.copy(num_bytes, direction)
     together = num_bytes * placed.site.ranks_per_node(placed.layout.gpus)
     shared = copies_of_node(together, placed.device.sheet.host_bytes_per_second)
-    return placed.device.copy(num_bytes, direction).at_least(shared)
+    # A limit that does not bind takes nothing from what was measured.
+    return shared if shared.seconds > alone.seconds else alone
 
 
 def _weights_copy(
@@ -383,9 +385,13 @@ def _weights_copy(
 
 
 def _collected(placed: PlacedTask, *, optimizer: bool) -> Estimate:
-    """Return seconds of the garbage collections that moving weights ends with, and an optimizer's states too if they move with them."""
+    """Return seconds of the garbage collections that moving weights ends with, and an optimizer's states too if they move with them.
+
+    Experts have an optimizer of their own where expert parallelism parts them: Megatron-Core has all others reduced with dense
+    weights (`allreduce` of core/extensions/transformer_engine.py), and makes an optimizer of each kind (core/optimizer).
+    """
     weights = "weights" in placed.off_loadable or not placed.trains_role
-    optimizers = 2 if placed.expert_parameters else 1
+    optimizers = 2 if placed.layout.ep > 1 and placed.expert_parameters else 1
     moves = weights + (optimizers if optimizer and "optimizer" in placed.off_loadable else 0)
     return host_work(placed.framework.collects_seconds * moves)
 

@@ -370,8 +370,8 @@ def equal_responses(job: Job) -> Iterator[str]:
     work = job.workload
     if isinstance(work.response_tokens, int) and not work.ignore_eos and not job.environments:
         yield (
-            f"every response has {work.response_tokens:,} tokens; where that is only the longest, give the mean: "
-            f"workload.response_tokens: {{distribution: logged, mean: ..., max: {work.response_tokens}}}"
+            f"every response has {work.response_tokens:,} tokens; where that is only the longest, give the mean (--mean-response; in a job "
+            f"workload.response_tokens: {{distribution: logged, mean: ..., max: {work.response_tokens}}})"
         )
 
 

@@ -88,6 +88,8 @@ def test_verls_columns_are_read_from_parquet_and_the_truth_is_the_answer(tmp_pat
     expected = {**VERL, "answer": "42", "_origin": f"{path}: row 1"}
     assert load_prompts(path) == [expected]
     assert load_prompts(tmp_path) == [expected]  # a folder of such files
+    parquet.write_table(pa.Table.from_pylist([{**VERL, "answer": None}]), path)
+    assert load_prompts(path) == [expected]  # of columns that other rows of it have
 
 
 def saved_data_set(folder, texts):

@@ -139,8 +139,8 @@ def test_what_sheets_say_is_told():
     job = job_on(NodeGroup(gpu="h100", gpus_per_node=8, nodes=2))
     equal, said = assumptions_of(job, load_facts(job))
     assert equal == (
-        "every response has 1,024 tokens; where that is only the longest, give the mean: "
-        "workload.response_tokens: {distribution: logged, mean: ..., max: 1024}"
+        "every response has 1,024 tokens; where that is only the longest, give the mean (--mean-response; in a job "
+        "workload.response_tokens: {distribution: logged, mean: ..., max: 1024})"
     )
     assert said == (
         "8 x h100-80gb-sxm a node, from its sheet: 3,200 Gbit/s a node, 112 CPU cores a node, "

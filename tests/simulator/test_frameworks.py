@@ -251,11 +251,14 @@ def test_states_reach_unpinned_memory_more_slowly_than_they_come_back():
     assert slow > 5 * copied
 
 
-@pytest.mark.parametrize(("model", "optimizers"), [("qwen3-8b", 1), ("qwen3-30b-a3b", 2)])
-def test_moves_of_states_end_with_collections_of_garbage(model, optimizers):
-    """One of weights, and one of each optimizer: of dense weights and of experts. Copies to the GPU go on beside them."""
-    costs = costs_of(plan_of("verl-megatron", offload=True, model=model))
-    bare = costs_of(plan_of("verl-fsdp", offload=True, model=model))
+@pytest.mark.parametrize(
+    ("model", "ep", "optimizers"),
+    [("qwen3-8b", 1, 1), ("qwen3-30b-a3b", 1, 1), ("qwen3-30b-a3b", 4, 2)],
+)
+def test_moves_of_states_end_with_collections_of_garbage(model, ep, optimizers):
+    """One of weights, and one of each optimizer: of dense weights and of parted experts. Copies to the GPU go on beside them."""
+    costs = costs_of(plan_of("verl-megatron", offload=True, model=model, ep=ep))
+    bare = costs_of(plan_of("verl-fsdp", offload=True, model=model, ep=ep))
     back, away = (costs["actor.update"][name] for name in (STATES_BACK, STATES_AWAY))
     copied = bare["actor.update"][STATES_BACK]
     assert away == pytest.approx(copied + COLLECTIONS * (1 + optimizers), rel=0.01)

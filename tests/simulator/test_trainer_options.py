@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import MissingFactError
+from rlplan.estimate import Estimate, Source
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
@@ -198,6 +199,14 @@ def test_weights_in_memory_that_is_not_pinned_go_at_2_6_and_come_at_7_gigabytes_
         more = copied(unpinned).seconds - copied(usual).seconds
         pinned = usual.device.copy(local, way).seconds
         assert more == pytest.approx(local / rate - pinned, rel=1e-3)
+
+
+@pytest.mark.parametrize(("seconds", "source"), [(100, Source.MEASURED), (0, Source.DATASHEET)])
+def test_measured_copies_stay_so_where_their_node_is_no_limit(monkeypatch, seconds, source):
+    """Else a site's factors, which are of what was not measured, would scale them."""
+    task = placed(replace(SHARDED, offload=True), offloads=("optimizer", "weights"))
+    monkeypatch.setattr(task.device, "copy", lambda *_: Estimate(seconds))
+    assert {copied(task).source for copied in (states_to_host, states_from_host)} == {source}
 
 
 @pytest.mark.parametrize("options", [{"host_states": True}, {"host_optimizer": 1.0}])

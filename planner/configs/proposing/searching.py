@@ -26,7 +26,7 @@ from rlplan.planner.answers.best_plans import (
     infeasible_specs_error,
     under_specs,
 )
-from rlplan.planner.configs.frameworks import check_parts, frameworks_with
+from rlplan.planner.configs.frameworks import check_parts, framework_of_steps, frameworks_with
 from rlplan.planner.configs.on_host import with_states_on_host
 from rlplan.planner.configs.proposing.ways import FrameworkSetup, framework_of, ways_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
@@ -38,10 +38,6 @@ from rlplan.planner.requests.specs import violations
 from rlplan.planner.search import search
 from rlplan.planner.searchers.exact import Progress, lost_seconds
 from rlplan.profiles.facts import Facts
-from rlplan.profiles.frameworks import framework_of_sheet
-from rlplan.profiles.sheets import (
-    canonical_name,
-)
 from rlplan.results.forecast import Candidate, Frontier, SearchResult
 from rlplan.rules.batches import batch_sequences
 from rlplan.rules.layouts import divisors
@@ -233,8 +229,8 @@ def _with_plan(
 
 def target_of(job: Job) -> str | None:
     """Return the framework, of those that plans are exported to, that a job names; None where it names none."""
-    target = framework_of_sheet("steps", canonical_name("frameworks", job.framework))
-    if target is None or target not in frameworks_with("keys", "writing"):
+    target = framework_of_steps(job.framework)
+    if target not in frameworks_with("keys", "writing"):
         return None
     named = framework_of(job)
     sheet = load_config_sheet(target)

@@ -156,9 +156,14 @@ def _clusters(job: Job, *, in_one_node: bool) -> Iterator[tuple[NodeGroup, ...]]
         yield groups
         if not in_one_node or sum(group.nodes for group in groups) == 1:
             continue
-        for group in {each.gpus_per_node: each for each in groups}.values():
-            linked = None if group.nvlink_domain_gpus is None else group.gpus_per_node
-            yield (replace(group, nodes=1, nvlink_domain_gpus=linked),)
+        for node in dict.fromkeys(map(_one_of, groups)):  # unlike in size, price or host
+            yield (node,)
+
+
+def _one_of(group: NodeGroup) -> NodeGroup:
+    """Return a node of a group by itself."""
+    linked = None if group.nvlink_domain_gpus is None else group.gpus_per_node
+    return replace(group, nodes=1, nvlink_domain_gpus=linked)
 
 
 def _modes(way: Arrangement, job: Job, asked: AskedSchedules) -> tuple[Mode, ...]:

@@ -12,7 +12,7 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
 from rlplan.job import WHOLE_STEP, Captured, Job, KlPlace, Role, State
 from rlplan.plan import Plan, Recompute, ResourcePool, TaskPlan
-from rlplan.planner.configs.frameworks import framework_of
+from rlplan.planner.configs.frameworks import framework_of_steps
 from rlplan.planner.configs.losses import MOMENTS, words_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
 from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
@@ -369,7 +369,7 @@ class Export:
     def refused(self, where: str, problem: str, allowed: str, value: object = None) -> FileError:
         """Return the error of what the framework cannot be told; of a plan for another, with how to find one for it."""
         name = self.sheet.name
-        is_others = framework_of(self.plan.job.framework) != name
+        is_others = framework_of_steps(self.plan.job.framework) != name
         found = f"; rlplan search JOB --for {name} finds what it can run" if is_others else ""
         return FileError(
             self.file,

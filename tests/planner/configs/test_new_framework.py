@@ -11,7 +11,7 @@ from rlplan.planner import frameworks as code
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import (
     check_parts,
-    framework_of,
+    framework_of_steps,
     frameworks_with,
     load_part,
     names_in_words,
@@ -342,4 +342,4 @@ def test_a_part_that_is_not_known_is_said_by_name(found, part, words):
     ],
 )
 def test_a_sheet_of_steps_is_of_a_framework(steps, framework):
-    assert framework_of(steps) == framework
+    assert framework_of_steps(steps) == framework

@@ -104,6 +104,14 @@ def test_pools_of_whole_nodes_may_share_one_node_of_several(target, nodes):
     assert {sum(group.nodes for group in way.job.cluster) for way in apart} == nodes
 
 
+def test_a_single_node_is_of_any_price_that_nodes_of_a_cluster_have():
+    group = replace(JOB.cluster[0], usd_per_gpu_hour=2.0)
+    cluster = (group, replace(group, nodes=2), replace(group, usd_per_gpu_hour=3.0))
+    ways = ways_of(load_config_sheet("nemo-rl"), replace(JOB, cluster=cluster), NOTHING_PINNED)
+    single = {way.job.cluster for way in ways if len(way.job.cluster) == 1}
+    assert {(node.nodes, node.usd_per_gpu_hour) for (node,) in single} == {(1, 2.0), (1, 3.0)}
+
+
 def test_a_role_that_trains_on_one_rank_keeps_the_stage_that_is_pinned_of_its_update():
     """What passes without an update has stage 0, as plans are written out; its update has stage 1."""
     pins = {"actor.compute_log_prob": TaskDraft(zero=0), "actor.update": TaskDraft(zero=1)}
