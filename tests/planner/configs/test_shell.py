@@ -302,3 +302,25 @@ def test_a_command_that_is_given_several_in_quotes_starts_them_whatever_one_asks
     )
     found = evaluate(text, probes={"nvidia-smi": True})
     assert [command.words[1].value for command in found.commands] == ["bash"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun bash -c 'nvidia-smi; python3 train.py'",
+        'srun bash -c "nvidia-smi && python3 train.py"',
+        "python3 train.py name=nvidia-smi",
+    ],
+)
+def test_a_start_is_one_though_a_word_of_it_asks_the_machine(line):
+    def starts(command):
+        return command.words[1].value == "train.py"
+
+    (found,) = evaluate(line, probes={"nvidia-smi": True}, wanted=starts).commands
+    assert "train.py" in " ".join(word.value for word in found.words)
+
+
+def test_several_statements_of_python_are_one_question():
+    text = 'if python3 -c "\nimport torch\nimport torch_npu\n"; then launch a; else launch b; fi\n'
+    (found,) = evaluate(text, probes={"import torch_npu": False}).commands
+    assert found.words[1].value == "b"
