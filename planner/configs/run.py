@@ -125,6 +125,7 @@ class Run:
         assumed_pools: Names of pools whose GPUs nothing at hand says, as those of a server that is started elsewhere.
         usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time; then `generate` has
             what else limits them.
+        running_by_memory: Whether that is by the GPU's memory alone.
         trainers: By role, its sizes.
         options: By role, how its trainer keeps states and makes logits.
         teacher: How its teacher answers; None without one, or where a pass tells of sampled tokens.
@@ -151,6 +152,7 @@ class Run:
     pools: tuple[RunPool, ...]
     generate: TaskPlan
     usual_running: bool = False
+    running_by_memory: bool = False
     trainers: Mapping[Role, TrainerSizes]
     options: Mapping[Role, TrainerOptions] = field(default_factory=dict)
     loss: Hyperparameters = USUAL_LOSS
@@ -356,7 +358,7 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
     tasks = {}
     generate = run.generate
     if run.usual_running:
-        usual = usual_running(sheet_of(job, gpu))
+        usual = usual_running(sheet_of(job, gpu), by_memory=run.running_by_memory)
         generate = replace(generate, max_running=min(usual, generate.max_running))
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if task.generates:

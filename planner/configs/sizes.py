@@ -296,13 +296,17 @@ def most_turns(settings: Settings) -> int | None:
     return min(found, default=None)
 
 
-def usual_running(device: DeviceSheet) -> int:
+def usual_running(device: DeviceSheet, *, by_memory: bool = False) -> int:
     """Return how many sequences vLLM decodes at a time where nobody says it, by its GPU.
 
     vLLM, engine/arg_utils.py (and what tests/engine/test_arg_utils.py expects of it): 1,024 on GPUs of 70 GiB and more
     other than A100, else 256.
+
+    Args:
+        by_memory: Whether A100 counts as others do: in 0.8.5 (pull requests 17073, of April 2025, and 17885, of May).
     """
-    is_large = device.memory_bytes >= LARGE_MEMORY_BYTES and not device.name.startswith("a100")
+    is_large = device.memory_bytes >= LARGE_MEMORY_BYTES
+    is_large &= by_memory or not device.name.startswith("a100")
     return MOST_RUNNING if is_large else FEW_RUNNING
 
 

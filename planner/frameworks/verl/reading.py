@@ -75,6 +75,8 @@ AT_ONCE: Final = WeightSync(shared_pool="verl-naive-at-once")
 ROPE_APART: Final = "{}-rope-apart"
 # A key that engines of up to 0.5 are not given; what stands among an engine's own words reaches it.
 RUNNING: Final = "actor_rollout_ref.rollout.max_num_seqs"
+# Engines whose GPU says how many sequences run where nobody does, and those of them whose images (0.8.5) look at its memory alone.
+VLLM, BY_MEMORY = "vllm", "vllm-0.8"
 ONE_STEP_OFF, FULLY_ASYNC = "one_step_off", "fully_async"
 CHUNKED: Final = "chunked"
 # What fully asynchronous training has; partial rollouts on the GPUs that train have it too.
@@ -132,6 +134,8 @@ def run_of(settings: Settings) -> Run:
         packs_nodes=True,
         pools=pools,
         generate=_generation(settings, pools[1] if FLOWS[mode].overlaps else pools[0]),
+        usual_running=_runs_its_own(settings) and settings.word("rollout_engine").startswith(VLLM),
+        running_by_memory=settings.word("rollout_engine").startswith(BY_MEMORY),
         trainers=trains,
         options={role: _options(settings, trainer, role) for role in models if role not in SERVED},
         loss=_loss(settings),
@@ -203,8 +207,8 @@ def _engine_notes(settings: Settings, trainer: str) -> Iterator[str]:
             beside = f", and needs {settings.key_of('load_format')}=safetensors"
         yield f"FSDP gathers the whole model on each GPU to collect its adapters: {key}=True gathers layer by layer{beside}"
     if not settings.on("reads_running") and settings.given(RUNNING) is not None:
-        sheet, most = settings.sheet, _max_running(settings)
-        yield f"the engine runs {most:,} sequences at once: {RUNNING} reaches none in {sheet.title} {sheet.version}"
+        sheet = settings.sheet
+        yield f"the engine decides itself how many sequences run at once: {RUNNING} reaches none in {sheet.title} {sheet.version}"
     if not settings.on("frees_cache") and _sleeps_anyway(settings):
         key, sheet = settings.key_of("frees_cache"), settings.sheet
         yield f"the engine sleeps while others work: {key}=False has no effect in {sheet.title} {sheet.version}"
@@ -705,14 +709,15 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
 
 
 def _max_running(settings: Settings) -> int:
-    """Return how many sequences an engine runs at once: its own most where the key reaches none (workers/rollout up to 0.5).
-
-    vLLM, engine/arg_utils.py: 256 in its first engine (V0), 1,024 since on GPUs of 70 GiB and more.
-    """
-    most = settings.whole("max_running")
-    if settings.on("reads_running") or settings.key_of("max_running") != RUNNING:
-        return most
+    """Return how many sequences an engine runs at once at most; where vLLM decides itself, 256 in V0 (engine/arg_utils.py)."""
+    if not _runs_its_own(settings):
+        return settings.whole("max_running")
     return FEW_RUNNING if settings.word("rollout_engine").startswith(KEEPING) else MOST_RUNNING
+
+
+def _runs_its_own(settings: Settings) -> bool:
+    """Tell whether an engine decides itself how many sequences it runs, as the key reaches none (workers/rollout up to 0.5)."""
+    return not settings.on("reads_running") and settings.key_of("max_running") == RUNNING
 
 
 def _expert_tp(settings: Settings, ep: int, ranks: int) -> int | None:

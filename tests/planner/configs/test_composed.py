@@ -1,5 +1,7 @@
 """Configurations that hydra composes: a file of one's own over verl's defaults, beneath the command line."""
 
+from dataclasses import replace
+
 import pytest
 
 from rlplan.errors import FileError
@@ -39,7 +41,7 @@ def script(tmp_path):
             path.write_text(text)
         path = tmp_path / "run.sh"
         path.write_text(command + "\n")
-        return imported("verl", [str(path)], OPTIONS)
+        return imported("verl", [str(path)], replace(OPTIONS, **options))
 
     return written
 
@@ -357,6 +359,16 @@ def test_a_number_of_sequences_counts_where_engines_are_given_it(version, key, r
     assert found.draft.tasks["actor.generate"].max_running == running
     said = any("reaches none in verl 0.5" in each for each in found.notes)
     assert said == (running == 1024)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "running"),
+    [("0.5", "l40s-48gb", 256), ("0.5", "a100-80gb-sxm", 1024), ("0.3", "h100-80gb-sxm", 256)],
+)
+def test_where_engines_are_given_no_number_their_gpu_says_it(version, gpu, running, script):
+    files = {**CHECKOUT, "verl/version/version": f"{version}.0\n"}
+    found = script(BARE, files, gpu=gpu)
+    assert found.draft.tasks["actor.generate"].max_running == running
 
 
 @pytest.mark.parametrize(
