@@ -4,7 +4,7 @@ Forks change the values in the framework's own files, and checkouts between two 
 leaves out what these files say.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast
@@ -14,6 +14,7 @@ from rlplan.planner.configs.reading.composed import INHERITS, defaults_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Scalar, Setting, spelled
+from rlplan.planner.configs.reading.version_files import text_beside
 
 # Names the setting that says which of the framework's own configurations stands beneath all.
 CONFIG: Final = "config"
@@ -42,6 +43,21 @@ def own_defaults(settings: Settings, checkouts: Iterable[Path]) -> Flat:
     return {} if folder is None else defaults_of(sheet, name, folder, settings.flat)
 
 
+def told_by_code(sheet: ConfigSheet, checkouts: Sequence[Path]) -> Flat:
+    """Return what the code of the nearest checkout at hand says of keys whatever its configuration says.
+
+    Args:
+        checkouts: Folders in which the framework may lie, the nearest first.
+    """
+    found: Flat = {}
+    for name, marks in sheet.told_by_code.items():
+        file = next((each / name for each in checkouts if (each / name).is_file()), None)
+        text = "" if file is None else text_beside(file)
+        for mark in (each for each in marks if each in text):
+            found |= {k: GivenValue(value=v, where=f"{file}:1") for k, v in marks[mark].items()}
+    return found
+
+
 def take_own_defaults(settings: Settings, own: Flat) -> None:
     """Let settings have the defaults of a checkout's own configuration, and say which differ from the release's."""
     sheet = settings.sheet
@@ -50,7 +66,7 @@ def take_own_defaults(settings: Settings, own: Flat) -> None:
     if unsaid:
         said = ", ".join(f"{key}={own[key].value}" for key in unsaid)
         where = own[unsaid[0]].where.rpartition("/")[0]
-        note = f"defaults of the checkout where {sheet.title} {sheet.version} has others: {said} ({where})"
+        note = f"defaults of the checkout where others are known of {sheet.title} {sheet.version}: {said} ({where})"
         settings.notes += (note,)
 
 

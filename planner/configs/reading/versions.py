@@ -12,7 +12,11 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.configuration import script_text
 from rlplan.planner.configs.reading.given import NOT_THERE, Flat
-from rlplan.planner.configs.reading.own_defaults import own_defaults, take_own_defaults
+from rlplan.planner.configs.reading.own_defaults import (
+    own_defaults,
+    take_own_defaults,
+    told_by_code,
+)
 from rlplan.planner.configs.reading.settings import Settings, fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
 from rlplan.planner.configs.reading.version_files import (
@@ -126,15 +130,16 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
         settings.sheet = sheet.of(version)
     elif sheet.images or sheet.ranges or sheet.version_files:
         files = dict.fromkeys((script, Path(settings.file)))
-        near = (
+        near = [
             each
             for file in files
             if file.is_file()
-            for each in checkouts_near(sheet, file).values()
-        )
-        own = own_defaults(settings, chain.from_iterable(near))
+            for checkouts in checkouts_near(sheet, file).values()
+            for each in checkouts
+        ]
+        own = own_defaults(settings, near)
         _find_version(settings, script, own)
-        take_own_defaults(settings, own)
+        take_own_defaults(settings, {**told_by_code(sheet, near), **own})
     _switch_engine(settings, script)
     _restate(settings)
 

@@ -328,6 +328,22 @@ def test_a_checkouts_own_defaults_stand_beneath_a_command_line(script):
         assert same not in said
 
 
+@pytest.mark.parametrize(
+    ("line", "reference"),
+    [
+        ("Role.RefPolicy: ray.remote(Worker),", True),
+        ("# Role.RefPolicy: ray.remote(Worker),", False),
+    ],
+)
+def test_a_checkout_whose_code_starts_no_reference_has_none(line, reference, script):
+    """verl up to 0.3 starts one in every run, and Skywork-OR1, which counts as such, in none."""
+    main = f"{CHECKOUT['verl/trainer/main_ppo.py']}mapping = {{\n    {line}\n}}\n"
+    config = "algorithm: {adv_estimator: grpo}\n"
+    files = {"verl/trainer/main_ppo.py": main, "verl/trainer/config/ppo_trainer.yaml": config}
+    found = script(BARE, {**CHECKOUT, "verl/version/version": "0.2.0\n", **files})
+    assert ("reference" in dict(found.job.models)) == reference
+
+
 def test_a_command_line_counts_before_a_checkouts_own_defaults(script):
     found = script(f"{BARE} actor_rollout_ref.rollout.tensor_model_parallel_size=2", CHECKOUT)
     assert found.draft.tasks["actor.generate"].tp == 2
