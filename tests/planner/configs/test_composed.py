@@ -344,6 +344,15 @@ def test_a_checkout_whose_code_starts_no_reference_has_none(line, reference, scr
     assert ("reference" in dict(found.job.models)) == reference
 
 
+def test_a_checkout_of_another_version_than_a_script_installs_is_not_read(script):
+    files = {f"third_party/verl/{name}": text for name, text in CHECKOUT.items()}
+    files["third_party/verl/verl/version/version"] = "0.7.0\n"
+    found = script(f"pip install verl==0.4.1\n{BARE} algorithm.adv_estimator=grpo", files)
+    assert (found.settings.sheet.version, found.draft.tasks["actor.generate"].tp) == ("0.4.1", 2)
+    assert found.settings.version_reason.endswith("third_party/verl")
+    assert not any("defaults of the checkout" in each for each in found.notes)
+
+
 def test_a_command_line_counts_before_a_checkouts_own_defaults(script):
     found = script(f"{BARE} actor_rollout_ref.rollout.tensor_model_parallel_size=2", CHECKOUT)
     assert found.draft.tasks["actor.generate"].tp == 2
