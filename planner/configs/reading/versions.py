@@ -235,7 +235,8 @@ def _find_version(settings: Settings, script: Path, checkout: Path | None, own: 
             _by_keys(settings, hints, tuple(files))
         settings.version_reason = against + settings.version_reason
     engines = [hint for hint in hints if hint.of != "version"]
-    limits = (each for file in files for each in engine_limits(sheet, file))
+    near = files if is_of_it else ()
+    limits = (each for file in near for each in engine_limits(sheet, file))
     weaker = [each for each in limits if all(each.of != hint.of for hint in engines)]
     for hint in reversed((*engines, *weaker)):
         settings.sheet = _with_engine(settings.sheet, hint)

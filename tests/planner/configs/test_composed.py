@@ -347,9 +347,11 @@ def test_a_checkout_whose_code_starts_no_reference_has_none(line, reference, scr
 def test_a_checkout_of_another_version_than_a_script_installs_is_not_read(script):
     files = {f"third_party/verl/{name}": text for name, text in CHECKOUT.items()}
     files["third_party/verl/verl/version/version"] = "0.7.0\n"
+    files["third_party/verl/setup.py"] = 'VLLM_REQUIRES = ["vllm>=0.8.5,<=0.12.0"]\n'
     found = script(f"pip install verl==0.4.1\n{BARE} algorithm.adv_estimator=grpo", files)
     assert (found.settings.sheet.version, found.draft.tasks["actor.generate"].tp) == ("0.4.1", 2)
     assert found.settings.version_reason.endswith("third_party/verl")
+    assert found.job.engines.generate == "vllm-0.8-tokens-eager"
     assert not any("defaults of the checkout" in each for each in found.notes)
 
 
