@@ -21,20 +21,31 @@ TELLING: Final = frozenset(
 )  # fmt: skip
 # Words of keys whose values may name another model than that, or what is not made by this run.
 OF_OTHERS: Final = frozenset(
-    {"teacher", "judge", "reward", "rm", "verifier", "grader", "scorer", "critic", "draft", "student", "genrm", "opd"}
-    | {"embedding", "data", "dataset", "datasets", "files", "file", "url", "eval", "val", "test", "env", "function"}
+    {"teacher", "judge", "reward", "rewarder", "rm", "prm", "orm", "verifier", "grader", "scorer", "critic", "draft", "student"}
+    | {"genrm", "opd", "embedding", "data", "dataset", "datasets", "files", "file", "url", "eval", "evaluation", "evaluator"}
+    | {"val", "validation", "test", "env", "function", "user", "simulator", "search", "retriever", "tool", "tools", "summary"}
+    | {"answer", "opponent", "expert", "guide", "speculative", "sampling"}
+)  # fmt: skip
+# Words beside which a name is of such a model, whatever its key: `teacher_qwen3_32b`, `Skywork-Reward-Llama-3.1-8B`. Not `rm`:
+# verl's examples call runs without a reward model `qwen2_7b_function_rm`.
+NAMED_OTHERS: Final = frozenset(
+    {"teacher", "judge", "reward", "prm", "orm", "verifier", "grader", "embedding", "reranker", "draft", "simulator"}
 )  # fmt: skip
 # A size among words of a name; one without is too little to be told a model by, unless it is the whole of an id.
 SIZE: Final = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)(b|m)(?![a-z0-9])", re.IGNORECASE)
 # A comment that has a model where the script has another: `# MODEL_PATH=Qwen/Qwen3-4B`, `# model_name_or_path: ...`.
 COMMENTED: Final = re.compile(
-    r"^\s*#+\s*(?:export\s+)?[\w.\-]*model[\w.\-]*\s*[=:]\s*[\"']?([\w./\-]+)", re.IGNORECASE
+    r"^\s*#+\s*(?:export\s+)?(?P<key>[\w.\-]*model[\w.\-]*)\s*[=:]\s*[\"']?(?P<value>[\w./\-]+)",
+    re.IGNORECASE,
 )
 # A family and its generation, as names have them: qwen2.5, qwen3vl, llama-3.1.
 FAMILY: Final = re.compile(
-    r"(qwen|llama|mi[sx]tral|gemma|deepseek|phi|glm|internvl|olmo|smollm|minicpm|kimi|gpt-oss|nemotron|minimax|mimo)"
+    r"(qwen|llama|mi[sx]tral|ministral|gemma|deepseek|phi|glm|internvl|internlm|olmo|smollm|minicpm|kimi|gpt-oss|nemotron|minimax|mimo"
+    r"|baichuan|falcon|ernie|hunyuan|granite|exaone|tulu)"
     r"[-_]?(\d+(?:\.\d+)?)?(?![\d.]*[bm](?![a-z]))"
 )
+# What a path says of a model that reads more than texts: `qwen3vl_sft` is no plain Qwen3.
+WITH_IMAGES: Final = ("vl", "omni")
 # How many folders above a file are looked at for names.
 FOLDERS: Final = 3
 
@@ -154,8 +165,8 @@ def _named_by_file(file: Path) -> Iterator[ToldModel]:
             yield ToldModel(sheet=sheet, by=f"the name {part} of the file or its folder")
     for number, line in enumerate(text_of(file, "replace").splitlines(), 1):
         commented = COMMENTED.match(line)
-        if commented is not None:
-            for sheet in _sheets_in(commented[1]):
+        if commented is not None and _tells(commented["key"]):
+            for sheet in _sheets_in(commented["value"]):
                 yield ToldModel(sheet=sheet, by=f"a comment ({file}:{number})")
 
 
@@ -174,6 +185,8 @@ def _sheets_in(value: str) -> Iterator[str]:
     """Yield the sheets of models by the parts of a path or a name that have a size: `qwen2_5_7b` is `qwen2.5-7b`."""
     for part in re.split(r"[/\s]+", value):
         spaced = _with_points(part)
+        if NAMED_OTHERS.intersection(re.split(r"[^a-z]+", part.lower())):
+            continue
         # Two sizes in one name are of two models, as of a student and its teacher.
         if len({size.lower() for size in _sizes_in(spaced)}) == 1:
             sheet = model_of(spaced)
@@ -203,4 +216,5 @@ def _goes_with(private: str, sheet: str) -> bool:
         return False
     if any(families[each].replace(".", "") not in ("", of_sheet[each]) for each in shared):
         return False
-    return ("vl" in re.split(r"[^a-z]+", own)) <= ("vl" in sheet)
+    words = re.split(r"[^a-z]+", own)
+    return all(kind in sheet for kind in WITH_IMAGES if kind in words)

@@ -34,7 +34,7 @@ from rlplan.plan import (
     TaskDraft,
     TaskPlan,
 )
-from rlplan.planner.configs.sizes import usual_running
+from rlplan.planner.configs.sizes import own_running, usual_running
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
 from rlplan.profiles.sheets import (
     canonical_name,
@@ -125,6 +125,7 @@ class Run:
         assumed_pools: Names of pools whose GPUs nothing at hand says, as those of a server that is started elsewhere.
         usual_running: Whether its engine decides by its GPU how many sequences it decodes at a time; then `generate` has
             what else limits them.
+        runs_its_own: Whether no key reaches its engine, which decides by its version and GPU; `generate` has then what it may be at most.
         trainers: By role, its sizes.
         options: By role, how its trainer keeps states and makes logits.
         teacher: How its teacher answers; None without one, or where a pass tells of sampled tokens.
@@ -151,6 +152,7 @@ class Run:
     pools: tuple[RunPool, ...]
     generate: TaskPlan
     usual_running: bool = False
+    runs_its_own: bool = False
     trainers: Mapping[Role, TrainerSizes]
     options: Mapping[Role, TrainerOptions] = field(default_factory=dict)
     loss: Hyperparameters = USUAL_LOSS
@@ -355,8 +357,9 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
     assert job.engines.train
     tasks = {}
     generate = run.generate
-    if run.usual_running:
-        usual = usual_running(sheet_of(job, gpu))
+    if run.usual_running or run.runs_its_own:
+        device, named = sheet_of(job, gpu), job.engines.generate or ""
+        usual = own_running(device, named) if run.runs_its_own else usual_running(device)
         generate = replace(generate, max_running=min(usual, generate.max_running))
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if task.generates:

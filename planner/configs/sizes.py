@@ -26,8 +26,8 @@ SERVICE: Final = (
 # Of GPUs on which vLLM decodes many sequences at a time by itself; how many it does there, and on others.
 LARGE_MEMORY_BYTES: Final = 70 * GIB
 MOST_RUNNING, FEW_RUNNING = 1024, 256
-# Sheets of vLLM's first engine (V0).
-FIRST_ENGINE: Final = "vllm-0.6"
+# Sheets of vLLM: of its first engine (V0), and of those whose images (0.8.5) look at a GPU's memory alone.
+VLLM, FIRST_ENGINE, BY_MEMORY = "vllm", "vllm-0.6", "vllm-0.8"
 # Megatron's dispatcher whose backend is named beside it.
 FLEXIBLE: Final = "flex"
 # Megatron's kinds of CUDA graphs that are of layers or their parts (`--cuda-graph-impl`), and what their scopes capture.
@@ -305,19 +305,30 @@ def lacks_running(sheet: ConfigSheet) -> bool:
     return reads is not None and not reads.default
 
 
-def usual_running(device: DeviceSheet, engine: str = "") -> int:
+def usual_running(device: DeviceSheet, *, by_memory: bool = False) -> int:
     """Return how many sequences vLLM decodes at a time where nobody says it, by its GPU.
 
     vLLM, engine/arg_utils.py (and what tests/engine/test_arg_utils.py expects of it): 1,024 on GPUs of 70 GiB and more
-    other than A100, else 256; 256 on any in its first engine.
+    other than A100, else 256.
 
     Args:
-        engine: Its engine sheet; none takes one of today.
+        by_memory: Whether A100 counts as others do: in 0.8.5 (pull requests 17073, of April 2025, and 17885, of May).
+    """
+    is_large = device.memory_bytes >= LARGE_MEMORY_BYTES
+    is_large &= by_memory or not device.name.startswith("a100")
+    return MOST_RUNNING if is_large else FEW_RUNNING
+
+
+def own_running(device: DeviceSheet, engine: str) -> int:
+    """Return how many sequences an engine runs at once where a framework cannot tell it.
+
+    vLLM's first engine (V0) has 256 on any GPU; SGLang's own number, which memory decides, is beyond what is counted here.
     """
     if engine.startswith(FIRST_ENGINE):
         return FEW_RUNNING
-    is_large = device.memory_bytes >= LARGE_MEMORY_BYTES and not device.name.startswith("a100")
-    return MOST_RUNNING if is_large else FEW_RUNNING
+    if not engine.startswith(VLLM):
+        return MOST_RUNNING
+    return usual_running(device, by_memory=engine.startswith(BY_MEMORY))
 
 
 def eager_engine(name: str, *, eager: bool) -> str:

@@ -17,7 +17,7 @@ from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
 from rlplan.planner.configs.frameworks import VERSION, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet
 from rlplan.planner.configs.run import unusual
-from rlplan.planner.configs.sizes import lacks_running, usual_running
+from rlplan.planner.configs.sizes import lacks_running, own_running, usual_running
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
 from rlplan.planner.requests.pinned import Pinned
@@ -115,14 +115,13 @@ def _every_way(
                 continue
             if named == trainer.framework and _trains_otherwise(sheet, way, name, job):
                 continue
-            running = way.usual_running or lacks_running(run_by)
             for cluster in _clusters(job, in_one_node=way.whole_nodes and stands is None):
                 own_job = moved(replace(job, cluster=cluster), trainer)
                 own_job = as_run(own_job, run_by, name, way)
                 if stands is not None and stands.mode in way.modes:
                     own_job = replace(own_job, old_log_prob=job.old_log_prob)
-                kept = replace(way, usual_running=running)
-                yield from _pinned_ways(kept, name, trainer, own_job, pinned, modes)
+                running = _own_running(way, run_by, own_job)
+                yield from _pinned_ways(way, name, trainer, own_job, pinned, modes, running)
 
 
 def _trains_otherwise(sheet: ConfigSheet, way: Arrangement, name: str, job: Job) -> bool:
@@ -241,6 +240,14 @@ def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:
     return job if own is None else own(job, sheet, name, way)
 
 
+def _own_running(way: Arrangement, sheet: ConfigSheet, job: Job) -> int | None:
+    """Return how many sequences a framework's engine runs at once where no key says it; None where one does."""
+    device = sheet_of(job, job.cluster[0].gpu)
+    if lacks_running(sheet):
+        return own_running(device, job.engines.generate or "")
+    return usual_running(device) if way.usual_running else None
+
+
 def _pinned_ways(
     way: Arrangement,
     name: str,
@@ -248,6 +255,7 @@ def _pinned_ways(
     job: Job,
     pinned: Pinned,
     modes: tuple[Mode, ...],
+    running: int | None,
 ) -> Iterator[FrameworkSetup | FileError]:
     """Yield an arrangement's ways with a trainer; in place of one that what is pinned contradicts, how: others may have it."""
     tasks = [task for task in tasks_of(load_algorithm(job.algorithm), job) if task.has_model]
@@ -271,9 +279,8 @@ def _pinned_ways(
             drafts = _in_common(tuple(_groups(shared, tasks)), pinned.tasks)
             for task in tasks:
                 own, draft = fixed[task.name], drafts.get(task.name, TaskDraft())
-                if way.usual_running and task.generates:
-                    device = sheet_of(job, job.cluster[0].gpu)
-                    own["max_running"] = usual_running(device, job.engines.generate or "")
+                if running is not None and task.generates:
+                    own["max_running"] = running
                 if task.generates and share is not None and draft.memory_fraction is None:
                     own.setdefault("memory_fraction", share)
                 drafts[task.name] = _joined(task, draft, own)

@@ -6,6 +6,7 @@ leaves out what these files say.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Final, cast
 
@@ -14,6 +15,7 @@ from rlplan.planner.configs.reading.composed import INHERITS, defaults_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.reading.sheet import ConfigSheet, Scalar, Setting, spelled
+from rlplan.planner.configs.reading.version_files import text_beside
 
 # Names the setting that says which of the framework's own configurations stands beneath all.
 CONFIG: Final = "config"
@@ -21,25 +23,33 @@ FLAG: Final = "--config-name"
 ANY_FOLDER: Final = "*/"
 
 
-def own_defaults(settings: Settings, checkouts: Iterable[Path]) -> Flat:
-    """Return what the framework's own configuration says in a checkout at hand, by key; nothing where there is none.
+def own_defaults(settings: Settings, checkouts: Iterable[Path]) -> tuple[Path | None, Flat]:
+    """Return the nearest checkout at hand, and what the framework's own configuration says in it, by key; nothing where there is none.
 
     Args:
         checkouts: Folders in which the framework may lie, the nearest first.
     """
     sheet = settings.sheet
     if CONFIG not in sheet.settings or not sheet.own_folders:
-        return {}
+        return None, {}
     named = settings.flat.get(INHERITS) or settings.flat.get(FLAG)
     name = str(sheet.settings[CONFIG].default if named is None else named.value)
-    folders = (
-        checkout / place.removeprefix(ANY_FOLDER)
-        for checkout in checkouts
-        for place in sheet.own_folders
-        if not place.endswith("*")
-    )
-    folder = next((each for each in folders if each.is_dir()), None)
-    return {} if folder is None else defaults_of(sheet, name, folder, settings.flat)
+    places = [each.removeprefix(ANY_FOLDER) for each in sheet.own_folders if each[-1] != "*"]
+    for checkout, place in product(checkouts, places):
+        if (checkout / place).is_dir():
+            return checkout, defaults_of(sheet, name, checkout / place, settings.flat)
+    return None, {}
+
+
+def told_by_code(sheet: ConfigSheet, checkout: Path) -> Flat:
+    """Return what a checkout's code says of keys whatever its configuration says."""
+    found: Flat = {}
+    for name, marks in sheet.told_by_code.items():
+        file = checkout / name
+        text = text_beside(file)
+        for mark in (each for each in marks if each in text):
+            found |= {k: GivenValue(value=v, where=f"{file}:1") for k, v in marks[mark].items()}
+    return found
 
 
 def take_own_defaults(settings: Settings, own: Flat) -> None:
@@ -50,7 +60,7 @@ def take_own_defaults(settings: Settings, own: Flat) -> None:
     if unsaid:
         said = ", ".join(f"{key}={own[key].value}" for key in unsaid)
         where = own[unsaid[0]].where.rpartition("/")[0]
-        note = f"defaults of the checkout where {sheet.title} {sheet.version} has others: {said} ({where})"
+        note = f"defaults of the checkout where others are known of {sheet.title} {sheet.version}: {said} ({where})"
         settings.notes += (note,)
 
 

@@ -291,6 +291,7 @@ class ConfigSheet:
         own_folders: Where they stand, as patterns.
         kept_defaults: Settings, losses and sizes whose defaults stand whatever a checkout's own files say: names of models, of
             files and of what trains, what runs for so long, and what its code does not read.
+        told_by_code: Values of keys by a text in a checkout's code, by its file: what forks changed there.
         own_yaml: Values of YAML files of the framework's own, by patterns of their paths: they stand for one that is
             named and not at hand.
         older: Keys by the names that they had in earlier versions.
@@ -360,6 +361,7 @@ class ConfigSheet:
     own_files: tuple[str, ...] = ()
     own_folders: tuple[str, ...] = ()
     kept_defaults: tuple[str, ...] = ()
+    told_by_code: FrozenDict[str, FrozenDict[str, FrozenDict[str, Scalar]]] = FrozenDict()
     own_yaml: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
     older: FrozenDict[str, str] = FrozenDict()
     later: FrozenDict[str, str] = FrozenDict()

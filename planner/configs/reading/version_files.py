@@ -65,14 +65,14 @@ def hints_of(sheet: ConfigSheet, path: Path) -> Iterator[Hint]:
     yield from _matches(patterns, path, comments=True)
     for folder, checkouts in checkouts_near(sheet, path).items():
         for checkout in checkouts:
-            yield from _of_checkout(sheet, checkout)
+            yield from hints_of_checkout(sheet, checkout)
         for pattern in REQUIREMENTS:
             for file in sorted(folder.glob(pattern)):
                 yield from _matches(patterns, file)
         yield from _locked_version(sheet, folder)
 
 
-def _of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[Hint]:
+def hints_of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[Hint]:
     """Yield what a folder says of its version, where it is a checkout of the framework.
 
     A file that is called as other projects call theirs (`version.txt`) counts beside the framework's package alone.

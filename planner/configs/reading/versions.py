@@ -12,7 +12,11 @@ from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.reading.configuration import script_text
 from rlplan.planner.configs.reading.given import NOT_THERE, Flat
-from rlplan.planner.configs.reading.own_defaults import own_defaults, take_own_defaults
+from rlplan.planner.configs.reading.own_defaults import (
+    own_defaults,
+    take_own_defaults,
+    told_by_code,
+)
 from rlplan.planner.configs.reading.settings import Settings, fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
 from rlplan.planner.configs.reading.version_files import (
@@ -24,6 +28,7 @@ from rlplan.planner.configs.reading.version_files import (
     engine_limits,
     folders_above,
     hints_of,
+    hints_of_checkout,
     text_beside,
 )
 from rlplan.rules.rule import listed
@@ -126,15 +131,16 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
         settings.sheet = sheet.of(version)
     elif sheet.images or sheet.ranges or sheet.version_files:
         files = dict.fromkeys((script, Path(settings.file)))
-        near = (
+        near = [
             each
             for file in files
             if file.is_file()
-            for each in checkouts_near(sheet, file).values()
-        )
-        own = own_defaults(settings, chain.from_iterable(near))
-        _find_version(settings, script, own)
-        take_own_defaults(settings, own)
+            for checkouts in checkouts_near(sheet, file).values()
+            for each in checkouts
+        ]
+        checkout, own = own_defaults(settings, near)
+        if _find_version(settings, script, checkout, own) and checkout is not None:
+            take_own_defaults(settings, {**told_by_code(sheet, checkout), **own})
     _switch_engine(settings, script)
     _restate(settings)
 
@@ -189,9 +195,13 @@ def _restate(settings: Settings) -> None:
             del settings.flat[key]
 
 
-def _find_version(settings: Settings, script: Path, own: Flat) -> None:
-    """Take the version that files say, or else the one of which most keys are."""
-    sheet = settings.sheet
+def _find_version(settings: Settings, script: Path, checkout: Path | None, own: Flat) -> bool:
+    """Take the version that files say, or else the one of which most keys are; return whether a checkout at hand is of it.
+
+    Args:
+        own: What the checkout's own configuration says.
+    """
+    sheet, is_of_it = settings.sheet, True
     files = dict.fromkeys((script, Path(settings.file)))
     hints = [hint for file in files for hint in hints_of(sheet, file)]
     against = ""
@@ -209,12 +219,15 @@ def _find_version(settings: Settings, script: Path, own: Flat) -> None:
             named = listed(refused[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
             against = f'not by "{hint.words}" ({hint.where}), which stops at {named}: '
         elif known is not None:
+            is_of_it = _is_inside(script, checkout) or _speaks_of(sheet, hint, known, checkout)
             between = DEVELOPED.search(hint.version) is not None
             other = _before(settings, known) if between else None
             other = other or _behind(settings, known, script)
-            other = other or _by_own_keys(sheet, known, own, between=between)
+            if is_of_it:
+                other = other or _by_own_keys(sheet, known, own, between=between)
             settings.sheet = sheet.of(known if other is None else other[0])
             since = "" if other is None else f", {other[1]}"
+            since += "" if is_of_it else f", and not that of {checkout}"
             settings.version_reason = f'by "{hint.words}" ({hint.where}){since}'
             break
     else:
@@ -222,10 +235,26 @@ def _find_version(settings: Settings, script: Path, own: Flat) -> None:
             _by_keys(settings, hints, tuple(files))
         settings.version_reason = against + settings.version_reason
     engines = [hint for hint in hints if hint.of != "version"]
-    limits = (each for file in files for each in engine_limits(sheet, file))
+    near = files if is_of_it else ()
+    limits = (each for file in near for each in engine_limits(sheet, file))
     weaker = [each for each in limits if all(each.of != hint.of for hint in engines)]
     for hint in reversed((*engines, *weaker)):
         settings.sheet = _with_engine(settings.sheet, hint)
+    return is_of_it
+
+
+def _is_inside(script: Path, checkout: Path | None) -> bool:
+    """Tell whether a script lies in a checkout, which it then starts whatever image it was written for."""
+    return checkout is not None and script.resolve().is_relative_to(checkout.resolve())
+
+
+def _speaks_of(sheet: ConfigSheet, hint: Hint, known: str, checkout: Path | None) -> bool:
+    """Tell whether a hint's version is that of a checkout at hand: it says so itself, or the same elsewhere, or nothing.
+
+    A script that installs one version may stand beside a copy of another.
+    """
+    own = [] if checkout is None else list(hints_of_checkout(sheet, checkout))
+    return hint in own or all(_nearest(sheet, each.version) == known for each in own)
 
 
 def _refused_keys(settings: Settings, known: str) -> tuple[str, ...]:
@@ -304,7 +333,7 @@ def _by_own_keys(
     Args:
         between: Whether the number is that of such a checkout.
     """
-    told = [versions for versions in sheet.ranges if _speaks_of(sheet, versions, own)]
+    told = [versions for versions in sheet.ranges if _range_tells(sheet, versions, own)]
     place = sheet.versions.index(known)
     before, behind = (FAR, FAR) if between else (0, 1)
     lacks = {
@@ -319,7 +348,7 @@ def _by_own_keys(
     return version, f"whose own configuration has the keys of {version} ({where})"
 
 
-def _speaks_of(sheet: ConfigSheet, versions: VersionRange, own: Flat) -> bool:
+def _range_tells(sheet: ConfigSheet, versions: VersionRange, own: Flat) -> bool:
     """Tell whether a range speaks of keys, or of their values, that a configuration has."""
     patterns = [name for each in versions.keys for name in spelled(each, sheet.roles)]
     return not (versions.usual or versions.lacks) and any(

@@ -2,7 +2,7 @@
 
 import os.path
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -37,6 +37,8 @@ SETUP_FILES: Final = frozenset(
 NOT_AT_HAND: Final = "is not at hand"
 # What searches, and says by its success whether it finds something.
 SEARCHES: Final = frozenset({"grep", "egrep"})
+# What stands between commands in quotes.
+_SEVERAL: Final = re.compile(r"\n|;|&&|\|\|")
 _QUIET: Final = re.compile("-[a-zA-Z]*q[a-zA-Z]*")
 # Folders above a script's in which files of another machine's paths are looked for.
 FOLDERS: Final = 3
@@ -229,14 +231,23 @@ class Commands:
             return self._print_into(words, node)
         if name in PROGRAMS and self._print_of(words, node):
             return True
-        # Several commands in quotes start something, whatever one of them asks the machine.
-        text = " ".join(word.value for word in words if "\n" not in word.value)
-        known = next((answer for probe, answer in self._probes.items() if probe in text), None)
-        if known is None:
+        known = self._answer_of(words)
+        if known is None or self._wanted(self._command_of(words, node)):
             self._start(words, node)
-        elif known and name in OF_THE_MACHINE:
+            return None
+        if known and name in OF_THE_MACHINE:
             self._print_unknown(node)
         return known
+
+    def _answer_of(self, words: Sequence[Text]) -> Truth:
+        """Return whether a command succeeds that only asks the machine; None for another.
+
+        Several commands in quotes start something, whatever one of them asks; several statements of Python may be one question.
+        """
+        asks_python = Path(words[0].value).name.startswith("python")
+        asked = (word.value for word in words if asks_python or not _SEVERAL.search(word.value))
+        text = " ".join(asked)
+        return next((answer for probe, answer in self._probes.items() if probe in text), None)
 
     def _searched(self, words: list[Text]) -> Truth:
         """Return whether a quiet search (`grep -q`) finds something; None where it is none, or that is not known."""
@@ -299,12 +310,13 @@ class Commands:
         return True
 
     def _start(self, words: list[Text], node: "Node") -> None:
+        self.found.commands.append(self._command_of(words, node))
+        self._print_unknown(node)
+
+    def _command_of(self, words: Sequence[Text], node: "Node") -> Command:
         given = [part for part in node.children if part.type == "variable_assignment"]
         variables = tuple(self._given(part) for part in given)
-        self.found.commands.append(
-            Command(line=line_of(node), words=tuple(words), variables=variables)
-        )
-        self._print_unknown(node)
+        return Command(line=line_of(node), words=tuple(words), variables=variables)
 
     def _print_unknown(self, node: "Node") -> None:
         """Print what only a run knows."""

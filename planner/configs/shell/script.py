@@ -59,6 +59,10 @@ OF_STATEMENTS: Final = frozenset(
         "negated_command",
     }
 )
+# Those whose last command's files are theirs to the parser.
+LISTS: Final = frozenset({"list", "pipeline", "negated_command"})
+# What is no words of a command's own.
+QUOTED: Final = frozenset({"string", "raw_string", "heredoc_body", "comment"})
 # Commands that read statements.
 READS_STATEMENTS: Final = frozenset({"bash", "sh", "ssh", "sbatch", "srun"})
 # Those that start a shell elsewhere where their last word is one: `kubectl exec -i POD -- /bin/bash`.
@@ -93,6 +97,9 @@ _STARRED: Final = re.compile(r"\]\*\$(\w+)")
 
 # `NAME=<what to write here>`: a blank that somebody is to fill in, which to a shell is no assignment.
 _BLANKS: Final = re.compile(r"(?m)^(\s*(?:export\s+)?\w+=)(<[A-Za-z_][^<>|;&'\n]*>)(?=\s*$)")
+
+# `--root <your_root>`, `path=<your_path>`: such a word anywhere else, in which a shell sees two files.
+_TO_FILL_IN: Final = re.compile(r"(?<=[\s=])<([A-Za-z_][\w-]*)>(?=[\s/]|$)")
 
 
 def evaluate(
@@ -131,7 +138,8 @@ def evaluate(
     given = tuple(map(_text, arguments))
     script = _Script(variables, given, dict(probes or {}), wanted, parse)
     script.found.played = set()
-    plain = _IN_A_PATH.sub(r"${\1}", _BLANKS.sub(r"\1'\2'", _unbroken(text)))
+    blank = _filled_in(_BLANKS.sub(r"\1'\2'", _unbroken(text)), parse)
+    plain = _IN_A_PATH.sub(r"${\1}", blank)
     root = parse(_BACKTICKS.sub(_substitution, _REMARKS.sub(_without_remark, plain)))
     try:
         script.block(root.children)
@@ -156,6 +164,31 @@ def evaluate(
 def _unbroken(text: str) -> str:
     """Return a script's text with words whole that the grammar would break."""
     return _STARRED.sub(r"]*${\1}", text)
+
+
+def _filled_in(text: str, parse: Callable[[str], "Node"]) -> str:
+    """Return a script's text in which a word to be filled in is one, and no pair of files; what stands in quotes stays."""
+    if not _TO_FILL_IN.search(text):
+        return text
+    whole, parts = text.encode(), [parse(text)]
+    quoted = list[tuple[int, int]]()
+    while parts:
+        part = parts.pop()
+        if part.type in QUOTED:
+            quoted.append((part.start_byte, part.end_byte))
+        else:
+            parts += part.children
+
+    def escaped(found: re.Match[bytes]) -> bytes:
+        at = found.start()
+        return (
+            found[0]
+            if any(start <= at < end for start, end in quoted)
+            else rb"\<" + found[1] + rb"\>"
+        )
+
+    pattern = re.compile(_TO_FILL_IN.pattern.encode())
+    return pattern.sub(escaped, whole).decode()
 
 
 def _substitution(found: re.Match[str]) -> str:
@@ -519,25 +552,17 @@ class _Script(Branches):
             return self._named(words, node)
 
     def _behind_redirects(self, command: "Node") -> Iterator[Text]:
-        """Yield the arguments of a command that stand behind files which it reads or writes, where the parser has them.
-
-        `<your_path>` without a space stands for a value that somebody is to fill in, and is one, as it is.
-        """
+        """Yield the arguments of a command that stand behind files which it reads or writes, where the parser has them."""
         around = command.parent
+        while around is not None and around.type in LISTS and around.end_byte == command.end_byte:
+            around = around.parent
         if around is None or around.type != "redirected_statement":
             return
-        before: Node | None = None
         for part in around.children:
-            named = [each for each in part.children if each.is_named]
-            if part.type != "file_redirect" or part.start_byte < command.end_byte:
-                continue
-            filled = before is not None and _is_filled_in(before, part)
-            if filled and before is not None:
-                yield Text(f"<{source(before.children[1])}>", line_of(before))
-            files = 0 if filled else 2 if part.children[0].type == "file_descriptor" else 1
-            for each in named[files:]:
-                yield from self.words.fields(each)
-            before = part
+            if part.type == "file_redirect" and part.start_byte >= command.end_byte:
+                named = [each for each in part.children if each.is_named]
+                for each in named[2 if part.children[0].type == "file_descriptor" else 1 :]:
+                    yield from self.words.fields(each)
 
     def _named(self, words: list[Text], node: "Node") -> Truth:
         """Play a command by its words: a function of the script, a text or file of statements, or a program."""
@@ -648,16 +673,3 @@ class _Script(Branches):
             gap = Gap(line=line_of(node), source=short(node), reason=reason)
             return Text("$(...)", line_of(node), (gap,))
         return text.with_value(text.value.rstrip("\n"))
-
-
-def _is_filled_in(before: "Node", part: "Node") -> bool:
-    """Tell whether two redirects are the ends of a word such as `<your_path>`."""
-    ends = before.children[0].type, part.children[0].type
-    return (
-        ends == ("<", ">")
-        and len(before.children) == len(ends)
-        and (
-            before.children[0].end_byte == before.children[1].start_byte
-            and before.end_byte == part.start_byte
-        )
-    )

@@ -38,7 +38,6 @@ from rlplan.planner.configs.models import has_visual, published_four_bits
 from rlplan.planner.configs.reading.settings import OFF, RoleSettings, Settings
 from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
-    FEW_RUNNING,
     FIRST_ENGINE,
     MOST_RUNNING,
     ONLY_READ,
@@ -107,8 +106,7 @@ SERVED_NOTE: Final = "an engine of vLLM 0.8 in a process of its own, which makes
 def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
     teaching.join(settings)
-    mode = _mode(settings)
-    trainer = trainer_of(settings)
+    mode, trainer = _mode(settings), trainer_of(settings)
     sheet = settings.sheet.trainers[trainer]
     models, keys = _models(settings)
     gpus = settings.whole("nodes") * settings.whole("gpus_per_node")
@@ -134,7 +132,7 @@ def run_of(settings: Settings) -> Run:
         packs_nodes=True,
         pools=pools,
         generate=_generation(settings, pools[1] if FLOWS[mode].overlaps else pools[0]),
-        usual_running=_runs_its_own_most(settings),
+        runs_its_own=_runs_its_own(settings),
         trainers=trains,
         options={role: _options(settings, trainer, role) for role in models if role not in SERVED},
         loss=_loss(settings),
@@ -206,8 +204,8 @@ def _engine_notes(settings: Settings, trainer: str) -> Iterator[str]:
             beside = f", and needs {settings.key_of('load_format')}=safetensors"
         yield f"FSDP gathers the whole model on each GPU to collect its adapters: {key}=True gathers layer by layer{beside}"
     if lacks_running(settings.sheet) and settings.given(RUNNING) is not None:
-        sheet, most = settings.sheet, _max_running(settings)
-        yield f"the engine runs as many sequences at once as it does by itself, at most {most:,}: {RUNNING} reaches none in {sheet.title} {sheet.version}"
+        sheet = settings.sheet
+        yield f"the engine decides itself how many sequences run at once: {RUNNING} reaches none in {sheet.title} {sheet.version}"
     if not settings.on("frees_cache") and _sleeps_anyway(settings):
         key, sheet = settings.key_of("frees_cache"), settings.sheet
         yield f"the engine sleeps while others work: {key}=False has no effect in {sheet.title} {sheet.version}"
@@ -708,14 +706,12 @@ def _generation(settings: Settings, pool: RunPool) -> TaskPlan:
 
 
 def _max_running(settings: Settings) -> int:
-    """Return how many sequences an engine runs at once, or may on the largest GPU."""
-    if not _runs_its_own_most(settings):
-        return settings.whole("max_running")
-    return FEW_RUNNING if settings.word("rollout_engine").startswith(FIRST_ENGINE) else MOST_RUNNING
+    """Return how many sequences an engine runs at once, at most where it decides itself."""
+    return MOST_RUNNING if _runs_its_own(settings) else settings.whole("max_running")
 
 
-def _runs_its_own_most(settings: Settings) -> bool:
-    """Tell whether the key for how many sequences run at once reaches no engine (workers/rollout up to 0.5)."""
+def _runs_its_own(settings: Settings) -> bool:
+    """Tell whether an engine decides itself how many sequences it runs, as the key reaches none (workers/rollout up to 0.5)."""
     return lacks_running(settings.sheet) and settings.key_of("max_running") == RUNNING
 
 

@@ -1,5 +1,7 @@
 """Configurations that hydra composes: a file of one's own over verl's defaults, beneath the command line."""
 
+from dataclasses import replace
+
 import pytest
 
 from rlplan.errors import FileError
@@ -39,7 +41,7 @@ def script(tmp_path):
             path.write_text(text)
         path = tmp_path / "run.sh"
         path.write_text(command + "\n")
-        return imported("verl", [str(path)], OPTIONS)
+        return imported("verl", [str(path)], replace(OPTIONS, **options))
 
     return written
 
@@ -326,6 +328,33 @@ def test_a_checkouts_own_defaults_stand_beneath_a_command_line(script):
         assert same not in said
 
 
+@pytest.mark.parametrize(
+    ("line", "reference"),
+    [
+        ("Role.RefPolicy: ray.remote(Worker),", True),
+        ("# Role.RefPolicy: ray.remote(Worker),", False),
+    ],
+)
+def test_a_checkout_whose_code_starts_no_reference_has_none(line, reference, script):
+    """verl up to 0.3 starts one in every run, and Skywork-OR1, which counts as such, in none."""
+    main = f"{CHECKOUT['verl/trainer/main_ppo.py']}mapping = {{\n    {line}\n}}\n"
+    config = "algorithm: {adv_estimator: grpo}\n"
+    files = {"verl/trainer/main_ppo.py": main, "verl/trainer/config/ppo_trainer.yaml": config}
+    found = script(BARE, {**CHECKOUT, "verl/version/version": "0.2.0\n", **files})
+    assert ("reference" in dict(found.job.models)) == reference
+
+
+def test_a_checkout_of_another_version_than_a_script_installs_is_not_read(script):
+    files = {f"third_party/verl/{name}": text for name, text in CHECKOUT.items()}
+    files["third_party/verl/verl/version/version"] = "0.7.0\n"
+    files["third_party/verl/setup.py"] = 'VLLM_REQUIRES = ["vllm>=0.8.5,<=0.12.0"]\n'
+    found = script(f"pip install verl==0.4.1\n{BARE} algorithm.adv_estimator=grpo", files)
+    assert (found.settings.sheet.version, found.draft.tasks["actor.generate"].tp) == ("0.4.1", 2)
+    assert found.settings.version_reason.endswith("third_party/verl")
+    assert found.job.engines.generate == "vllm-0.8-tokens-eager"
+    assert not any("defaults of the checkout" in each for each in found.notes)
+
+
 def test_a_command_line_counts_before_a_checkouts_own_defaults(script):
     found = script(f"{BARE} actor_rollout_ref.rollout.tensor_model_parallel_size=2", CHECKOUT)
     assert found.draft.tasks["actor.generate"].tp == 2
@@ -357,6 +386,16 @@ def test_a_number_of_sequences_counts_where_engines_are_given_it(version, key, r
     assert found.draft.tasks["actor.generate"].max_running == running
     said = any("reaches none in verl 0.5" in each for each in found.notes)
     assert said == (running == 1024)
+
+
+@pytest.mark.parametrize(
+    ("version", "gpu", "running"),
+    [("0.5", "l40s-48gb", 256), ("0.5", "a100-80gb-sxm", 1024), ("0.3", "h100-80gb-sxm", 256)],
+)
+def test_where_engines_are_given_no_number_their_gpu_says_it(version, gpu, running, script):
+    files = {**CHECKOUT, "verl/version/version": f"{version}.0\n"}
+    found = script(BARE, files, gpu=gpu)
+    assert found.draft.tasks["actor.generate"].max_running == running
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ def test_the_verdict_is_never_firm(tmp_path: Path) -> None:
         ("/ckpt/mine", "grpo", "run.sh"),
         ("/ckpt/mine", "qwen3-4b-from-32b", "run.sh"),
         ("/ckpt/qwen3vl_sft", "qwen3-4b", "run.sh"),
+        ("/ckpt/qwen2.5_omni_sft", "qwen2.5-7b", "run.sh"),
+        ("/ckpt/Baichuan2-7B-Chat", "qwen2_7b_function_rm", "run.sh"),
     ],
 )
 def test_words_that_differ_or_contradict_the_path_are_no_guess(
@@ -69,6 +71,27 @@ def test_words_that_differ_or_contradict_the_path_are_no_guess(
 ) -> None:
     with pytest.raises(MissingValueError, match="no sheet is of the model"):
         read(tmp_path, path, name, file)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# teacher_model=Qwen/Qwen3-32B",
+        "# REWARD_MODEL_PATH=Qwen/Qwen3-8B",
+        "orm.model=Qwen/Qwen2.5-7B-Instruct",
+        "search.model=Qwen/Qwen2.5-7B-Instruct",
+        "user_simulator.model=Qwen/Qwen3-8B",
+        "trainer.project_name=teacher_qwen3_32b",
+        "worker.model.other=Skywork/Skywork-Reward-Llama-3.1-8B",
+    ],
+)
+def test_a_judge_or_a_teacher_is_not_taken_for_the_actor(tmp_path: Path, line: str) -> None:
+    script = tmp_path / "run.sh"
+    text = SCRIPT.format(path="/ckpt/mine", name="grpo")
+    ahead = line.startswith("#")
+    script.write_text(f"{line}\n{text}" if ahead else f"{text.rstrip()} {line}\n")
+    with pytest.raises(MissingValueError, match="no sheet is of the model"):
+        imported("easyr1", [str(script)], OPTIONS)
 
 
 def test_several_models_are_named_in_the_message(tmp_path: Path) -> None:

@@ -147,11 +147,21 @@ def test_a_form_of_a_program_that_is_not_known_is_not_guessed(words):
     assert printed_by(shlex.split(words), "a b\n") is None
 
 
-def test_a_word_to_be_filled_in_is_no_pair_of_files():
-    started = evaluate("launch --root <your_root> --batch 4\n", (), {}).commands[-1]
-    assert [each.value for each in started.words] == [
-        "launch", "--root", "<your_root>", "--batch", "4",
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("launch --root <your_root> --batch 4", "--root|<your_root>|--batch|4"),
+        ("launch path=<your_path> n=4", "path=<your_path>|n=4"),
+        ("launch <your_root>/data\necho behind", "<your_root>/data"),
+        ("if true; then\n  launch --to <your-host>\nfi", "--to|<your-host>"),
+        ("launch 'a <b> c' \"<d>\" <in.txt >out.txt", "a <b> c|<d>"),
+        ("launch <in.txt>out.txt b", "b"),
+        ("cd / && launch a > log b", "a|b"),
+    ],
+)
+def test_a_word_to_be_filled_in_is_no_pair_of_files(text, words):
+    (found,) = evaluate(f"{text}\n").commands
+    assert "|".join(each.value for each in found.words[1:]) == words
 
 
 def test_what_cannot_be_evaluated_is_named_with_its_line():
@@ -302,3 +312,25 @@ def test_a_command_that_is_given_several_in_quotes_starts_them_whatever_one_asks
     )
     found = evaluate(text, probes={"nvidia-smi": True})
     assert [command.words[1].value for command in found.commands] == ["bash"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun bash -c 'nvidia-smi; python3 train.py'",
+        'srun bash -c "nvidia-smi && python3 train.py"',
+        "python3 train.py name=nvidia-smi",
+    ],
+)
+def test_a_start_is_one_though_a_word_of_it_asks_the_machine(line):
+    def starts(command):
+        return command.words[1].value == "train.py"
+
+    (found,) = evaluate(line, probes={"nvidia-smi": True}, wanted=starts).commands
+    assert "train.py" in " ".join(word.value for word in found.words)
+
+
+def test_several_statements_of_python_are_one_question():
+    text = 'if python3 -c "\nimport torch\nimport torch_npu\n"; then launch a; else launch b; fi\n'
+    (found,) = evaluate(text, probes={"import torch_npu": False}).commands
+    assert found.words[1].value == "b"
