@@ -43,6 +43,10 @@ BASES = {
             f"{TOGETHER} trainer.algorithm.advantage_estimator=gae trainer.critic.model.path=Qwen/Qwen3-8B "
             f"{P}.critic_num_gpus_per_node=8"
         ),
+        "adapters of both": (
+            f"{TOGETHER} trainer.algorithm.advantage_estimator=gae trainer.critic.model.path=Qwen/Qwen3-8B trainer.policy.model.lora.rank=32 "
+            f"{P}.critic_num_gpus_per_node=8 trainer.critic.model.lora.rank=32"
+        ),
         "apart": f"{APART} {P}.colocate_policy_ref=false {REFERENCE}",
         "a critic apart": (
             f"{APART} trainer.algorithm.advantage_estimator=gae trainer.critic.model.path=Qwen/Qwen3-8B"
