@@ -369,7 +369,7 @@ def _pinned_copy(
 ) -> Estimate:
     """Return seconds of one copy of states to pinned host memory or back, while the other GPUs of a node copy as much."""
     alone = placed.device.copy(num_bytes, direction)
-    together = num_bytes * placed.site.ranks_per_node(placed.site.gpus)
+    together = num_bytes * placed.site.ranks_per_node(placed.layout.gpus)
     shared = copies_of_node(together, placed.device.sheet.host_bytes_per_second)
     # A limit that does not bind takes nothing from what was measured.
     return shared if shared.seconds > alone.seconds else alone
