@@ -562,7 +562,7 @@ def _merged(
     gap = max(0.0, 1 - bound / value(first))
     seconds = first.forecast.iteration_seconds
     return SearchResult(
-        plans=tuple(_beside(each, first) for each in plans),
+        plans=tuple(_beside(_in_part(each, job), first) for each in plans),
         infeasible=tuple(dict.fromkeys(each for result in found for each in result.infeasible)),
         unseen=tuple(dict.fromkeys(each for result in found for each in result.unseen)),
         considered=_summed(result.considered for result in found),
@@ -573,6 +573,15 @@ def _merged(
         profile=found[0].profile,
         space=_space(bounded, sheet),
     )
+
+
+def _in_part(each: Candidate, job: Job) -> Candidate:
+    """Return a plan whose forecast says how much of a job's cluster its own leaves out: other kinds of GPUs, or all nodes but one."""
+    left = job.gpus - each.plan.job.gpus
+    if not left:
+        return each
+    words = f"{left} of the job's {job.gpus} GPUs are on nodes that the plan leaves out"
+    return replace(each, forecast=replace(each.forecast, warnings=(words, *each.forecast.warnings)))
 
 
 def _space(bounded: Sequence[BoundedPlans], sheet: ConfigSheet) -> str:

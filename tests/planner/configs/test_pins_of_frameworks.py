@@ -104,6 +104,15 @@ def test_pools_of_whole_nodes_may_share_one_node_of_several(target, nodes):
     assert {sum(group.nodes for group in way.job.cluster) for way in apart} == nodes
 
 
+def test_nodes_that_the_plan_on_one_of_them_leaves_out_are_told():
+    cluster = (replace(JOB.cluster[0], nodes=2),)
+    job = replace(JOB, cluster=cluster, objective="cost")
+    told = "of the job's 4 GPUs are on nodes that the plan leaves out"
+    found = plans_of(job, load_facts, target="prime-rl").plans
+    assert {each.plan.job.gpus for each in found} == {2}
+    assert all(f"2 {told}" in each.forecast.warnings for each in found)
+
+
 def test_a_single_node_is_of_any_price_that_nodes_of_a_cluster_have():
     group = replace(JOB.cluster[0], usd_per_gpu_hour=2.0)
     cluster = (group, replace(group, nodes=2), replace(group, usd_per_gpu_hour=3.0))
