@@ -190,8 +190,17 @@ def _sheets_in(value: str) -> Iterator[str]:
         # Two sizes in one name are of two models, as of a student and its teacher.
         if len({size.lower() for size in _sizes_in(spaced)}) == 1:
             sheet = model_of(spaced)
-            if sheet is not None and not sheet.endswith(".json"):
+            if sheet is not None and not sheet.endswith(".json") and _names_one(spaced, sheet):
                 yield sheet
+
+
+def _names_one(name: str, sheet: str) -> bool:
+    """Tell whether a name has no other family, and no second generation, beside a sheet's: `qwen3-8b_vs_llama-3.1-8b` has."""
+    named, families = set(FAMILY.findall(name.lower())), dict(FAMILY.findall(sheet.lower()))
+    generations = [family for family, generation in named if generation]
+    return {family for family, _ in named} <= families.keys() and (
+        len(generations) == len(set(generations))
+    )
 
 
 def _with_points(name: str) -> str:

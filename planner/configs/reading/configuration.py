@@ -234,7 +234,7 @@ def read_configuration(
     if path.suffix in YAML_SUFFIXES and not is_task:
         return _of_yaml(sheet, path, [Text(word) for word in given[1:]])
     if is_toml(path) and sheet.arguments == "toml":
-        flat = toml_keys(sheet, [Text(word) for word in given], path.parent, "the command line")
+        flat = part_keys(sheet, given, "the command line")
         return Settings(sheet, flat, str(path), notes=part_notes(sheet, given))
     is_program = path.suffix in PROGRAMS
     if path.suffix == NOTEBOOK and path.is_file() and not has_start(sheet.launch, path):
@@ -307,7 +307,7 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
     if path.suffix in PROGRAMS and path.is_file():
         return is_launcher_of(path, framework) or has_start(sheet.launch, path)
     if is_toml(path) and path.is_file():
-        of_toml = part_keys(sheet, path) if sheet.arguments == "toml" else {}
+        of_toml = part_keys(sheet, given[:1], given[0]) if sheet.arguments == "toml" else {}
         return any(fits_any(key, sheet.start_keys) for key in of_toml)
     plain = plain_words(given)
     telling = len(telling_keys(sheet, plain))

@@ -34,7 +34,6 @@ def toml_keys(
         FileError: A file is missing or broken.
     """
     parts = {prefix.removesuffix("."): prefix for prefix in sheet.parts}
-    words = [*words, *(Text(str(each)) for each in parts_beside(sheet, words))]
     usual = parts.get(program, "")
     flat, flags = Flat(), list[Text]()
     at, prefix = 0, usual
@@ -56,12 +55,12 @@ def toml_keys(
     return with_flags(flat, {f"{usual}{key.replace('-', '_')}": each for key, each in over.items()})
 
 
-def parts_beside(sheet: ConfigSheet, words: Sequence[Text]) -> Sequence[Path]:
+def parts_beside(sheet: ConfigSheet, words: Sequence[str]) -> Sequence[Path]:
     """Return the files of the other parts that stand beside one part's file, where that is all that words name.
 
     A part of which several files stand there, or none, has none.
     """
-    path = Path(words[0].value) if len(words) == 1 else Path()
+    path = Path(words[0]) if len(words) == 1 else Path()
     own = "" if not (is_toml(path) and path.is_file()) else _prefix_of(sheet, path, toml_of(path))
     if not own:
         return ()
@@ -75,15 +74,16 @@ def parts_beside(sheet: ConfigSheet, words: Sequence[Text]) -> Sequence[Path]:
 
 def part_notes(sheet: ConfigSheet, words: Sequence[str]) -> tuple[str, ...]:
     """Return a note of the files of other parts that are read with one part's; none where none are."""
-    beside = parts_beside(sheet, [Text(word) for word in words])
+    beside = parts_beside(sheet, words)
     names = " and ".join(each.name for each in beside)
     verb = "is" if len(beside) == 1 else "are"
     return (f"{names} beside {Path(words[0]).name} {verb} read with it",) if beside else ()
 
 
-def part_keys(sheet: ConfigSheet, path: Path) -> Flat:
-    """Return the keys of a file by their names in the whole, with those of the other parts' files beside it."""
-    return toml_keys(sheet, [Text(str(path))], path.parent, str(path))
+def part_keys(sheet: ConfigSheet, words: Sequence[str], file: str) -> Flat:
+    """Return the keys of files that are named themselves, with those of the other parts' files beside the one of a part."""
+    named = [*words, *map(str, parts_beside(sheet, words))]
+    return toml_keys(sheet, list(map(Text, named)), Path(words[0]).parent, file)
 
 
 def _prefix_of(sheet: ConfigSheet, path: Path, flat: Flat) -> str:

@@ -61,6 +61,8 @@ OF_STATEMENTS: Final = frozenset(
 )
 # Those whose last command's files are theirs to the parser.
 LISTS: Final = frozenset({"list", "pipeline", "negated_command"})
+# Signs that close a file, behind which none is named.
+CLOSES: Final = frozenset({">&-", "<&-"})
 # What is no words of a command's own.
 QUOTED: Final = frozenset({"string", "raw_string", "heredoc_body", "comment"})
 # Commands that read statements.
@@ -561,7 +563,9 @@ class _Script(Branches):
         for part in around.children:
             if part.type == "file_redirect" and part.start_byte >= command.end_byte:
                 named = [each for each in part.children if each.is_named]
-                for each in named[2 if part.children[0].type == "file_descriptor" else 1 :]:
+                closes = any(each.type in CLOSES for each in part.children)
+                of_file = (part.children[0].type == "file_descriptor") + (not closes)
+                for each in named[of_file:]:
                     yield from self.words.fields(each)
 
     def _named(self, words: list[Text], node: "Node") -> Truth:

@@ -107,7 +107,6 @@ def run_of(settings: Settings) -> Run:
     """Return what a configuration trains, and how."""
     teaching.join(settings)
     mode, trainer = _mode(settings), trainer_of(settings)
-    sheet = settings.sheet.trainers[trainer]
     models, keys = _models(settings)
     gpus = settings.whole("nodes") * settings.whole("gpus_per_node")
     pools, groups = _pools(settings, tuple(models), mode, gpus)
@@ -121,9 +120,9 @@ def run_of(settings: Settings) -> Run:
     _doubt(settings, models, algorithm)
     sampling = _sampling(settings, algorithm)
     return Run(
-        framework=sheet.framework,
+        framework=settings.sheet.trainers[trainer].framework,
         trainer=trainer,
-        engines=_engines(settings, sheet.engine, trains),
+        engines=_engines(settings, trainer, trains),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -149,7 +148,6 @@ def run_of(settings: Settings) -> Run:
             *_without_effect(settings, trainer, models),
             *(() if algorithm == DISTILLATION else algorithm_notes(settings, algorithm)),
             *_notes(settings, trainer, mode),
-            *teaching.notes_of(settings),
         ),
         guesses=(*_guesses(settings, sampling), *teaching.guesses_of(settings)),
         mode=mode,
@@ -157,10 +155,9 @@ def run_of(settings: Settings) -> Run:
     )
 
 
-def _engines(
-    settings: Settings, spread: str | None, trains: Mapping[Role, TrainerSizes]
-) -> Engines:
+def _engines(settings: Settings, trainer: str, trains: Mapping[Role, TrainerSizes]) -> Engines:
     """Return the engines of a run; where experts are spread out, that of the trainer's sheet."""
+    spread = settings.sheet.trainers[trainer].engine
     spreads = any(each.ep > 1 for role, each in trains.items() if role not in SERVED)
     return Engines(
         train=spread if spreads else None,
@@ -672,6 +669,7 @@ def _notes(settings: Settings, trainer: str, mode: Mode) -> Iterator[str]:
     if not FLOWS[mode].is_endless and read and _prompts(settings) != prompts:
         key = settings.key_of("gen_prompts")
         yield f"a step learns from all {read:,} prompts of {key}, as verl before 0.9 and its recipes do"
+    yield from teaching.notes_of(settings)
 
 
 def _engine(settings: Settings) -> str:

@@ -27,6 +27,7 @@ def read(folder: Path, path: str, name: str, file: str = "run.sh") -> Imported:
         ("/data/ckpt/my_sft_v3", "qwen2_5_7b_math_grpo", "qwen2.5-7b"),
         ("/data/ckpt/qwen3_sft", "qwen3-4b-dapo", "qwen3-4b"),
         ("/out/qwen2.5-3b-round1/policy_two", "grpo", "qwen2.5-3b"),
+        ("/ckpt/mine", "deepseek_r1_distill_qwen_7b_grpo", "deepseek-r1-distill-qwen-7b"),
     ],
 )
 def test_a_private_path_takes_the_model_that_other_words_name(
@@ -61,6 +62,8 @@ def test_the_verdict_is_never_firm(tmp_path: Path) -> None:
         ("/ckpt/qwen2.5_sft", "qwen3-4b", "run.sh"),
         ("/ckpt/mine", "grpo", "run.sh"),
         ("/ckpt/mine", "qwen3-4b-from-32b", "run.sh"),
+        ("/ckpt/mine", "qwen3-8b_vs_llama-3.1-8b", "run.sh"),
+        ("/ckpt/mine", "qwen2.5-7b_after_qwen2-7b", "run.sh"),
         ("/ckpt/qwen3vl_sft", "qwen3-4b", "run.sh"),
         ("/ckpt/qwen2.5_omni_sft", "qwen2.5-7b", "run.sh"),
         ("/ckpt/Baichuan2-7B-Chat", "qwen2_7b_function_rm", "run.sh"),

@@ -13,6 +13,9 @@ from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
 from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.reading.laid_over import laid_over
+from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.reading.toml_files import toml_keys
+from rlplan.planner.configs.shell.text import Text
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.catalog import load_engine
@@ -107,6 +110,9 @@ def test_one_part_brings_the_others_beside_it_and_none_of_which_there_are_severa
     assert alone.draft.tasks == whole.draft.tasks
     assert "infer.toml beside orch.toml are read with it" in " ".join(alone.notes)
     assert framework_of([path])[0] == "prime-rl"
+    started = toml_keys(load_config_sheet("prime-rl"), [Text(path)], tmp_path, path, "orchestrator")
+    assert started
+    assert all(each.where == path for each in started.values())
     written(tmp_path, "train_of_others.toml", "[model]\nname = 'Qwen/Qwen3-0.6B'\n")
     assert not any("train.toml" in note for note in imported("prime-rl", [path], OPTIONS).notes)
 

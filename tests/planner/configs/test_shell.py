@@ -157,6 +157,7 @@ def test_a_form_of_a_program_that_is_not_known_is_not_guessed(words):
         ("launch 'a <b> c' \"<d>\" <in.txt >out.txt", "a <b> c|<d>"),
         ("launch <in.txt>out.txt b", "b"),
         ("cd / && launch a > log b", "a|b"),
+        ("launch a 2>&- b >&- c", "a|b|c"),
     ],
 )
 def test_a_word_to_be_filled_in_is_no_pair_of_files(text, words):
