@@ -109,10 +109,7 @@ def read_composed(
     path = files.found(name)
     if path is None:
         return None
-    first = _Composer(files, dict(over), {})
-    first.compose(path)  # whatever changes a choice elsewhere may stand anywhere
-    composer = _Composer(files, dict(over), first.overrides)
-    composer.compose(path)
+    composer = _composed(files, path, over)
     for key in removed:
         _taken(composer.data, key.split("."))
     for key, given in composer.arguments.items():
@@ -312,6 +309,15 @@ def _package(entry: _Entry, path: Path, parent: tuple[str, ...]) -> tuple[str, .
     return parent if named == HERE else (*parent, *named.split("."))
 
 
+def _composed(files: HydraFiles, path: Path, over: Flat) -> _Composer:
+    """Return a file composed with arguments, in two passes: what changes a choice elsewhere may stand anywhere."""
+    first = _Composer(files, dict(over), {})
+    first.compose(path)
+    composer = _Composer(files, dict(over), first.overrides)
+    composer.compose(path)
+    return composer
+
+
 def composed_yaml(sheet: ConfigSheet, path: Path, words: Iterable[Text], arguments: Flat) -> Flat:
     """Return arguments over a YAML file of one's own that is named itself.
 
@@ -343,10 +349,7 @@ def defaults_of(sheet: ConfigSheet, name: str, folder: Path, over: Flat) -> Flat
     if path is None or not HydraFiles(folders=(), own_files=_own_files(sheet)).is_own(name):
         return {}
     chosen = {key: over[key] for key in _telling(sheet) & over.keys() if not DOTTED.match(key)}
-    first = _Composer(files, dict(chosen), {})
-    first.compose(path)
-    composer = _Composer(files, dict(chosen), first.overrides)
-    composer.compose(path)
+    composer = _composed(files, path, chosen)
     return {
         key: GivenValue(value=_number(value), where=composer.places[key])
         for key, _, value in _leaves(composer.data, "", ())
