@@ -3,9 +3,9 @@
 import ast
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -57,13 +57,15 @@ class Hint:
     where: str
 
 
-def hints_of(sheet: ConfigSheet, path: Path) -> Iterator[Hint]:
-    """Yield what a script, and files beside and above it, say of versions."""
-    if not path.is_file():
-        return
+def hints_of(sheet: ConfigSheet, path: Path, near: Mapping[Path, Sequence[Path]]) -> Iterator[Hint]:
+    """Yield what a script, and files beside and above it, say of versions.
+
+    Args:
+        near: Where a checkout may lie (`checkouts_near`).
+    """
     patterns = [re.compile(each) for each in sheet.images]
     yield from _matches(patterns, path, comments=True)
-    for folder, checkouts in checkouts_near(sheet, path).items():
+    for folder, checkouts in near.items():
         for checkout in checkouts:
             yield from hints_of_checkout(sheet, checkout)
         for pattern in REQUIREMENTS:
@@ -85,10 +87,9 @@ def hints_of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[Hint]:
     yield from _own_version(sheet, folder)
 
 
-def engine_limits(sheet: ConfigSheet, path: Path) -> Iterator[Hint]:
+def engine_limits(sheet: ConfigSheet, checkouts: Iterable[Path]) -> Iterator[Hint]:
     """Yield the newest engines that the requirements of checkouts leave: `pip install verl[vllm]` brings those."""
-    near = checkouts_near(sheet, path) if path.is_file() else {}
-    for folder in chain.from_iterable(near.values()):
+    for folder in checkouts:
         if not any("/" in name and (folder / name).is_file() for name in sheet.version_files):
             continue
         for name, engine in product(OWN_REQUIREMENTS, sheet.engine_versions):

@@ -1,8 +1,8 @@
 """Which version of its framework a configuration is of: as somebody says, as files say, or by its keys."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import chain, product
 from pathlib import Path
@@ -46,6 +46,36 @@ COMMENT: Final = re.compile(r"(?:^|\s)#.*$")
 PRINTS: Final = frozenset({"echo", "printf"})
 UNSETS: Final = "unset"
 NUMBER: Final = re.compile(r"v?(\d+(?:\.\d+)+)(?:\.?(?:dev|post|rc)\d*)?$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """Hold what lies beside a script, looked for once.
+
+    Attributes:
+        near: Of the script, and of the file that holds its configuration, where a checkout may lie, by folder.
+        checkout: The nearest one that has a configuration of the framework's own; None where there is none.
+        own: What that says, by key.
+    """
+
+    script: Path
+    near: Mapping[Path, Mapping[Path, Sequence[Path]]]
+    checkout: Path | None = None
+    own: Flat = field(default_factory=dict)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Return the files that are there."""
+        return tuple(file for file in self.near if file.is_file())
+
+    @property
+    def checkouts(self) -> tuple[Path, ...]:
+        """Return where a checkout may lie beside these."""
+        return tuple(each for file in self.files for each in chain(*self.near[file].values()))
+
+    def marked(self, sheet: ConfigSheet) -> tuple[Path, ...]:
+        """Return where a checkout may lie whose code tells its version; nowhere for a framework whose code does not."""
+        return tuple(chain(*self.near[self.script].values())) if sheet.version_marks else ()
 
 
 def is_newest(sheet: ConfigSheet, word: str) -> bool:
@@ -131,15 +161,10 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
         settings.sheet = sheet.of(version)
     elif sheet.images or sheet.ranges or sheet.version_files:
         files = dict.fromkeys((script, Path(settings.file)))
-        near = [
-            each
-            for file in files
-            if file.is_file()
-            for checkouts in checkouts_near(sheet, file).values()
-            for each in checkouts
-        ]
-        checkout, own = own_defaults(settings, near)
-        if _find_version(settings, script, checkout, own) and checkout is not None:
+        beside = _Beside(script=script, near={file: checkouts_near(sheet, file) for file in files})
+        checkout, own = own_defaults(settings, beside.checkouts)
+        is_of_it = _find_version(settings, replace(beside, checkout=checkout, own=own))
+        if is_of_it and checkout is not None:
             take_own_defaults(settings, {**told_by_code(sheet, checkout), **own})
     _switch_engine(settings, script)
     _restate(settings)
@@ -195,15 +220,10 @@ def _restate(settings: Settings) -> None:
             del settings.flat[key]
 
 
-def _find_version(settings: Settings, script: Path, checkout: Path | None, own: Flat) -> bool:
-    """Take the version that files say, or else the one of which most keys are; return whether a checkout at hand is of it.
-
-    Args:
-        own: What the checkout's own configuration says.
-    """
-    sheet, is_of_it = settings.sheet, True
-    files = dict.fromkeys((script, Path(settings.file)))
-    hints = [hint for file in files for hint in hints_of(sheet, file)]
+def _find_version(settings: Settings, beside: _Beside) -> bool:
+    """Take the version that files say, or else the one of which most keys are; return whether a checkout at hand is of it."""
+    sheet, checkout, is_of_it = settings.sheet, beside.checkout, True
+    hints = [hint for file in beside.files for hint in hints_of(sheet, file, beside.near[file])]
     against = ""
     for hint in hints:
         known = _nearest(sheet, hint.version) if hint.of == "version" else None
@@ -219,24 +239,25 @@ def _find_version(settings: Settings, script: Path, checkout: Path | None, own: 
             named = listed(refused[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
             against = f'not by "{hint.words}" ({hint.where}), which stops at {named}: '
         elif known is not None:
-            is_of_it = _is_inside(script, checkout) or _speaks_of(sheet, hint, known, checkout)
+            is_of_it = _is_inside(beside.script, checkout) or _speaks_of(
+                sheet, hint, known, checkout
+            )
             between = DEVELOPED.search(hint.version) is not None
             other = _before(settings, known) if between else None
-            other = other or _behind(settings, known, script)
+            other = other or _behind(settings, known, beside.marked(sheet))
             if is_of_it:
-                other = other or _by_own_keys(sheet, known, own, between=between)
+                other = other or _by_own_keys(sheet, known, beside.own, between=between)
             settings.sheet = sheet.of(known if other is None else other[0])
             since = "" if other is None else f", {other[1]}"
             since += "" if is_of_it else f", and not that of {checkout}"
             settings.version_reason = f'by "{hint.words}" ({hint.where}){since}'
             break
     else:
-        if against or not _by_code(settings, script):
-            _by_keys(settings, hints, tuple(files))
+        if against or not _by_code(settings, beside.marked(sheet)):
+            _by_keys(settings, hints, beside.files)
         settings.version_reason = against + settings.version_reason
     engines = [hint for hint in hints if hint.of != "version"]
-    near = files if is_of_it else ()
-    limits = (each for file in near for each in engine_limits(sheet, file))
+    limits = engine_limits(sheet, beside.checkouts) if is_of_it else ()
     weaker = [each for each in limits if all(each.of != hint.of for hint in engines)]
     for hint in reversed((*engines, *weaker)):
         settings.sheet = _with_engine(settings.sheet, hint)
@@ -302,7 +323,7 @@ def _before(settings: Settings, known: str) -> tuple[str, str] | None:
     return None
 
 
-def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | None:
+def _behind(settings: Settings, known: str, checkouts: Sequence[Path]) -> tuple[str, str] | None:
     """Return the later version whose code a checkout has already that still says the earlier number, and why; None for what it says.
 
     It is of the earlier one where a configuration has keys that the later one has no more.
@@ -310,7 +331,6 @@ def _behind(settings: Settings, known: str, script: Path) -> tuple[str, str] | N
     sheet = settings.sheet
     order = sheet.versions.index
     later = (each for each in reversed(sheet.versions) if order(each) > order(known))
-    checkouts = _with_marks(sheet, script)
     for version in later:
         then = replace(sheet, version=version)
         if any(
@@ -368,16 +388,9 @@ def _marked(
             yield text, file
 
 
-def _with_marks(sheet: ConfigSheet, script: Path) -> Sequence[Path]:
-    """Return where a checkout may lie whose code tells its version; nowhere for a framework whose code does not."""
-    near = checkouts_near(sheet, script) if sheet.version_marks else {}
-    return tuple(chain(*near.values()))
-
-
-def _by_code(settings: Settings, script: Path) -> bool:
+def _by_code(settings: Settings, checkouts: Sequence[Path]) -> bool:
     """Take the newest version whose code a checkout has that says no number, and tell whether there is one."""
     sheet = settings.sheet
-    checkouts = _with_marks(sheet, script)
     for version in reversed(sheet.versions):
         for text, file in _marked(sheet, version, checkouts):
             settings.sheet = sheet.of(version)
