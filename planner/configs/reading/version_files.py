@@ -93,14 +93,20 @@ def engine_limits(sheet: ConfigSheet, checkouts: Iterable[Path]) -> Iterator[Hin
         if not any("/" in name and (folder / name).is_file() for name in sheet.version_files):
             continue
         for name, engine in product(OWN_REQUIREMENTS, sheet.engine_versions):
-            pattern = re.compile(LIMITED.format(re.escape(engine)), re.IGNORECASE)
-            for number, line in enumerate(text_beside(folder / name).splitlines(), 1):
-                found = None if line.lstrip().startswith("#") else pattern.search(line)
-                most = [] if found is None else LIMIT.findall(found["limits"])
-                for sign, version in most:
-                    if found is not None and sign == "<=":
+            for number, found in limited_in(folder / name, engine):
+                for sign, version in LIMIT.findall(found["limits"]):
+                    if sign == "<=":
                         where = f"{folder / name}:{number}"
                         yield Hint(of=engine, version=version, words=found[0], where=where)
+
+
+def limited_in(file: Path, package: str) -> Iterator[tuple[int, re.Match[str]]]:
+    """Yield the lines, by number, in which a file of requirements limits a package's version, but for comments."""
+    pattern = re.compile(LIMITED.format(re.escape(package)), re.IGNORECASE)
+    for number, line in enumerate(text_beside(file).splitlines(), 1):
+        found = None if line.lstrip().startswith("#") else pattern.search(line)
+        if found is not None:
+            yield number, found
 
 
 def checkouts_near(sheet: ConfigSheet, path: Path) -> Mapping[Path, Sequence[Path]]:

@@ -21,7 +21,6 @@ from rlplan.planner.configs.reading.settings import Settings, fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, VersionRange, own_values, spelled
 from rlplan.planner.configs.reading.version_files import (
     LIMIT,
-    LIMITED,
     REQUIREMENTS,
     Hint,
     checkouts_near,
@@ -29,6 +28,7 @@ from rlplan.planner.configs.reading.version_files import (
     folders_above,
     hints_of,
     hints_of_checkout,
+    limited_in,
     text_beside,
 )
 from rlplan.rules.rule import listed
@@ -439,14 +439,10 @@ def _left_by_requirements(sheet: ConfigSheet, files: Sequence[Path]) -> tuple[Se
     """Return the known versions that requirements beside a script leave, and in words which do; all where they leave none."""
     if not sheet.package:
         return sheet.versions, ""
-    pattern = re.compile(LIMITED.format(re.escape(sheet.package)), re.IGNORECASE)
     for folder in (each for file in files if file.is_file() for each in folders_above(file)):
         for name in REQUIREMENTS:
             for file in sorted(folder.glob(name)):
-                for number, line in enumerate(text_beside(file).splitlines(), 1):
-                    found = None if line.lstrip().startswith("#") else pattern.search(line)
-                    if found is None:
-                        continue
+                for number, found in limited_in(file, sheet.package):
                     left = _left_by(sheet.versions, found["limits"])
                     if left:
                         words = found[0].strip(" ,")
