@@ -37,6 +37,27 @@ def answer_of(row: dict[str, Any], prompt: str, rule: str) -> str:
     return str(row["answer"]).strip()
 
 
+def number_of(
+    row: dict[str, Any], prompt: str, rule: str, allowed: str, *, behind: str = ""
+) -> Fraction:
+    """Return the last number of a row's `answer`.
+
+    Args:
+        rule: Who asks, for the message.
+        allowed: An answer that has one, for the message.
+        behind: What the number stands behind, where the answer has that.
+
+    Raises:
+        FileError: The row has no `answer`, or no number is in it.
+    """
+    answer = answer_of(row, prompt, rule)
+    number = last_number(answer.rpartition(behind)[2] if behind else answer)
+    if number is None:
+        origin = origin_of(row, prompt)
+        raise FileError(origin, "has no number", field="answer", value=answer, allowed=allowed)
+    return number
+
+
 def origin_of(row: dict[str, Any], prompt: str) -> str:
     """Return where a row is from, for messages."""
     return str(row.get(ORIGIN, f"prompt {prompt!r}"))

@@ -7,8 +7,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from rlplan.errors import FileError
-from rlplan.executor.learning.answers import answer_of, as_number, last_number, origin_of
+from rlplan.executor.learning.answers import as_number, number_of
 
 MARKED = re.compile(r"####[ \t]*\$?[ \t]*([-+]?[0-9][0-9,]*(?:\.[0-9]+)?|[-+]?\.[0-9]+)")
 
@@ -38,10 +37,4 @@ def CHECK(row: dict[str, Any]) -> None:  # noqa: N802
 
 
 def _wanted(prompt: str, row: dict[str, Any]) -> Fraction:
-    answer = answer_of(row, prompt, "gsm8k")
-    wanted = last_number(answer.rpartition("####")[2])
-    if wanted is None:
-        raise FileError(
-            origin_of(row, prompt), "has no number", field="answer", value=answer, allowed="#### 42"
-        )
-    return wanted
+    return number_of(row, prompt, "gsm8k", "#### 42", behind="####")
