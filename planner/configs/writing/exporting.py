@@ -444,9 +444,7 @@ def _of_jobs(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
             yield f"job.models.{role}", plan.architecture(role).name, job.architecture(role).name
     for role in ("actor", "critic"):
         old, new = plan.adapter(role), job.adapter(role)
-        if (old is None) != (new is None) or (
-            old is not None and new is not None and old.rank != new.rank
-        ):
+        if (old and old.rank) != (new and new.rank):
             yield f"job.adapters.{role}", old, new
 
 
