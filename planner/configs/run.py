@@ -266,15 +266,19 @@ def _adapters(run: Run) -> FrozenDict[Role, Adapter] | None:
     return FrozenDict({role: each for role, each in found.items() if each is not None}) or None
 
 
+def with_adapter(job: Job, role: Role, adapter: Adapter) -> Job:
+    """Return a job in which a role trains an adapter, and the other roles' are as they were."""
+    adapters = job.adapters or FrozenDict[Role, Adapter]()
+    return replace(job, adapters=adapters.with_item(role, adapter))
+
+
 def with_own_reference(job: Job) -> Job:
     """Return a job whose reference is a model of its own, as frameworks have it that never take the frozen weights of an adapter for one."""
     adapter = job.adapter("actor")
     if adapter is None or not load_algorithm(job.algorithm).shares_reference(job):
         return job
-    adapters = job.adapters or FrozenDict[Role, Adapter]()
     return replace(
-        job,
-        adapters=adapters.with_item("actor", replace(adapter, shares_reference=False)),
+        with_adapter(job, "actor", replace(adapter, shares_reference=False)),
         models=FrozenDict({"reference": job.models["actor"], **job.models}),
     )
 

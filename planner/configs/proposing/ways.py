@@ -16,7 +16,7 @@ from rlplan.models import Adapter
 from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
 from rlplan.planner.configs.frameworks import VERSION, load_part
 from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet
-from rlplan.planner.configs.run import unusual
+from rlplan.planner.configs.run import unusual, with_adapter
 from rlplan.planner.configs.sizes import lacks_running, own_running, usual_running
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
@@ -224,8 +224,7 @@ def _sharing(job: Job) -> FrozenDict[Role, Adapter] | None:
     adapter = job.adapter("actor")
     if adapter is None or job.models.get("reference") != job.models["actor"]:
         return job.adapters
-    adapters = job.adapters or FrozenDict[Role, Adapter]()
-    return adapters.with_item("actor", replace(adapter, shares_reference=True))
+    return with_adapter(job, "actor", replace(adapter, shares_reference=True)).adapters
 
 
 def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:

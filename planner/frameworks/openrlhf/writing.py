@@ -3,12 +3,10 @@
 from dataclasses import replace
 from typing import Final
 
-from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Role
-from rlplan.models import Adapter
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
-from rlplan.planner.configs.run import with_own_reference
+from rlplan.planner.configs.run import with_adapter, with_own_reference
 from rlplan.planner.configs.writing.export import (
     UPDATE,
     Export,
@@ -62,9 +60,7 @@ def as_run(job: Job, _sheet: ConfigSheet, _trainer: str, _way: Arrangement) -> J
     if adapter is None:
         return job
     if "critic" in job.models:
-        own = replace(adapter, shares_reference=True)
-        adapters = job.adapters or FrozenDict[Role, Adapter]()
-        job = replace(job, adapters=adapters.with_item("critic", own))
+        job = with_adapter(job, "critic", replace(adapter, shares_reference=True))
     return with_own_reference(job)
 
 
