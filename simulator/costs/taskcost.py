@@ -384,6 +384,18 @@ def _weights_copy(
     return _pinned_copy(placed, num_bytes, direction)
 
 
+def _states_copy(
+    placed: PlacedTask,
+    states: int,
+    weights: int,
+    direction: Literal["host_to_device", "device_to_host"],
+) -> Estimate:
+    """Return seconds of one copy of a trainer's states and weights together, or of both where weights are not pinned, in bytes."""
+    if not (weights and placed.options.unpinned_weights):
+        return _pinned_copy(placed, states + weights, direction)
+    return _pinned_copy(placed, states, direction) + _weights_copy(placed, weights, direction)
+
+
 def _collected(placed: PlacedTask, *, optimizer: bool) -> Estimate:
     """Return seconds of the garbage collections that moving weights ends with, and an optimizer's states too if they move with them.
 
@@ -403,10 +415,7 @@ def states_from_host(placed: PlacedTask) -> Estimate:
     rate = placed.framework.from_host_bytes_per_second
     if rate is not None:
         return copy_at(states + weights + gradients, rate)
-    apart = weights if placed.options.unpinned_weights else 0
-    back = _pinned_copy(placed, states + weights - apart + gradients, "host_to_device")
-    if apart:
-        back = back + _weights_copy(placed, apart, "host_to_device")
+    back = _states_copy(placed, states + gradients, weights, "host_to_device")
     return back.at_least(_collected(placed, optimizer=True))
 
 
@@ -415,10 +424,7 @@ def states_to_host(placed: PlacedTask) -> Estimate:
     states, weights = _states_bytes(placed)
     rate = placed.framework.to_host_bytes_per_second
     if rate is None:
-        apart = weights if placed.options.unpinned_weights else 0
-        away = _pinned_copy(placed, states + weights - apart, "device_to_host")
-        if apart:
-            away = away + _weights_copy(placed, apart, "device_to_host")
+        away = _states_copy(placed, states, weights, "device_to_host")
         return away + _collected(placed, optimizer=True)
     if "weights" in placed.framework.unpinned:
         states, weights = states + weights, 0
