@@ -587,8 +587,14 @@ def _expert_notes(job: Job) -> Iterator[str]:
 
 def in_keys(error: FileError, settings: Settings, run: Run) -> FileError:
     """Return the error of a field of a job or plan as an error of the configuration's key, where a key gives the field."""
-    if (e := error).field == "cluster.0.gpu":
-        return FileError("--gpu", e.problem, value=e.value, allowed=e.allowed, nearest=e.nearest)
+    if error.field == "cluster.0.gpu":
+        return FileError(
+            "--gpu",
+            error.problem,
+            value=error.value,
+            allowed=error.allowed,
+            nearest=error.nearest,
+        )
     key = _key_of_field(error.field or "", settings, run)
     if key is None:
         return error
