@@ -106,6 +106,12 @@ class FrameworkSheet:
             them, where a step has one update and rewards no penalty.
         weight_sync: How its trained weights reach the engine, if a job leaves it open.
         offloads: What leaves the GPUs where a plan off-loads a model that is trained, until it is used again.
+        frozen_stay: Whether the frozen weights of a model that adapters train stay on the GPUs, where the trained ones leave them.
+        quantised_stay: Whether narrow copies that a trainer makes of weights for its products stay on the GPUs between its passes.
+        idle_bytes: What blocks of its trainer's allocator hold beyond tensors once it is emptied, when an engine wakes beside it.
+        idle_narrow_bytes: The same where the trainer's products are in a narrow format.
+        binds_host: Whether its processes take memory of their GPU's host alone: else what leaves the GPU may come to lie on it,
+            where the GPU's memory is part of the host's (`DeviceSheet.extends_host`).
         to_host_bytes_per_second: The rate at which optimizer states reach the host's memory where that is neither
             pinned nor kept from step to step; None is the rate of the link, as into pinned memory.
         from_host_bytes_per_second: The rate at which they come back; None is the rate of the link.
@@ -167,6 +173,11 @@ class FrameworkSheet:
     reuses_log_probs: tuple[str, ...] = ()
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     offloads: tuple[State, ...] = ("optimizer",)
+    frozen_stay: bool = False
+    quantised_stay: bool = False
+    idle_bytes: NonNegativeInt = 0
+    idle_narrow_bytes: NonNegativeInt = 0
+    binds_host: bool = True
     to_host_bytes_per_second: Positive | None = None
     from_host_bytes_per_second: Positive | None = None
     loads_for_step: bool = False
@@ -199,9 +210,15 @@ class FrameworkSheet:
     stages_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 
-    def leaving(self, options: TrainerOptions) -> tuple[State, ...]:
-        """Return which states of a model that is trained leave the GPUs where a layout off-loads them."""
-        return self.offloads if options.offloads is None else options.offloads
+    def leaving(self, options: TrainerOptions, *, adapted: bool = False) -> tuple[State, ...]:
+        """Return which states of a model that is trained leave the GPUs where a layout off-loads them.
+
+        Args:
+            adapted: Whether adapters are trained beside frozen weights.
+        """
+        leaving = self.offloads if options.offloads is None else options.offloads
+        stays = adapted and self.frozen_stay
+        return tuple(state for state in leaving if not (stays and state == "weights"))
 
     def call(self, kind: str) -> HostTime:
         """Return the host time of a stage of one kind."""

@@ -34,6 +34,8 @@ class DeviceSheet:
         multiprocessors: Units that each work on one tile of an operation at a time.
         gpus_per_node: The usual node; the figures of a node below are of one with so many.
         nvlink_domain_gpus: GPUs, of several nodes, that the intra-node link connects; None where it ends at the node.
+        extends_host: Whether its memory is a node of its host's too, in which the host's allocations may come to lie; None where
+            nobody says so.
         inter_node_gbps: Network of the usual node, all its cards together, one direction.
         cpu_cores: Host cores of the usual node.
         host_memory_bytes: Memory of the usual node's host.
@@ -62,6 +64,7 @@ class DeviceSheet:
     launch_seconds: NonNegative
     gpus_per_node: AtLeastOne
     nvlink_domain_gpus: AtLeastOne | None = None
+    extends_host: bool | None = None
     inter_node_gbps: Positive
     cpu_cores: AtLeastOne
     host_memory_bytes: AtLeastOne

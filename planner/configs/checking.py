@@ -10,7 +10,7 @@ from typing import Any, Final
 from rlplan.errors import FileError, MissingValueError, MissingValuesError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import plain
-from rlplan.plan import Plan
+from rlplan.plan import Plan, ResourcePool
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.explain import Shortage, first_shortage
 from rlplan.planner.configs.beside import MOST_STEPS
@@ -28,6 +28,9 @@ from rlplan.planner.configs.margins import (
     LEFT_BESIDE_ENGINE,
     UNSURE,
     Verdict,
+    idle_bytes,
+    kept_share,
+    lingering_bytes,
     sure_share,
     verdict_at,
     wakes_beside_trainers,
@@ -410,20 +413,36 @@ def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
         if memory.host_capacity_bytes:
             full = memory.host_peak_bytes / memory.host_capacity_bytes
             yield from [f"what a host holds {near}"] if verdict_at(full) != "fits" else []
-        moments = memory_moments(placed, placed.plan.pool(memory.pool))
+        pool = placed.plan.pool(memory.pool)
+        moments, kept = memory_moments(placed, pool), kept_share(placed, pool)
         for during, terms in moments.items():
             full = sum(terms.values()) / memory.capacity_bytes
-            if full <= sure_share(during, set(moments)):
+            if full <= sure_share(during, set(moments), kept):
                 continue
-            if wakes_beside_trainers(during, set(moments)):
+            if not wakes_beside_trainers(during, set(moments)):
+                yield f"its peak {near}"
+            elif full > sure_share(during, set(moments)):
                 yield (
                     f"{during} leaves less than {LEFT_BESIDE_ENGINE:.0%} of a GPU to an engine and trainers that "
                     "share it, where two of five reported runs ran out"
                 )
             else:
-                yield f"its peak {near}"
+                yield _of_what_is_kept(during, placed, pool)
         if memory.cache_shortage_bytes:
             yield f"its peak {near}"
+
+
+def _of_what_is_kept(during: str, placed: PlacedPlan, pool: ResourcePool) -> str:
+    """Say what a trainer may keep on a GPU on which an engine wakes, beside what is counted."""
+    idle, lingering = idle_bytes(placed, pool), lingering_bytes(placed, pool)
+    kept = [f"{show_bytes(idle)} of blocks that its allocator does not give back"] if idle else []
+    if lingering:
+        kept.append(
+            f"{show_bytes(lingering)} of optimizer states that may not leave the GPU's memory"
+        )
+    return (
+        f"{during} leaves less than a trainer was seen to keep beside tensors: {' and '.join(kept)}"
+    )
 
 
 def _least_share(memory: MemoryForecast, spared: tuple[str, ...] = ()) -> float:

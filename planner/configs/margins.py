@@ -2,8 +2,12 @@
 
 from typing import Final, Literal
 
+from rlplan.models import is_narrow
+from rlplan.plan import ResourcePool
 from rlplan.planner.configs.proposing.changes import GENERATE
 from rlplan.planner.requests.specs import USUAL_HEADROOM
+from rlplan.simulator.placed import PlacedPlan
+from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 
 Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
@@ -30,10 +34,44 @@ def wakes_beside_trainers(during: str, moments: set[str]) -> bool:
     return during == GENERATE and not moments <= {GENERATE, TRANSITION}
 
 
-def sure_share(during: str, moments: set[str]) -> float:
+def sure_share(during: str, moments: set[str], kept: float = 0.0) -> float:
     """Return the share of a GPU up to which a moment is called `fits`.
 
     Args:
         moments: All moments of its pool.
+        kept: Share of a GPU that may lie on it beside what is counted as an engine wakes (`idle_bytes`, `lingering_bytes`).
     """
-    return 1 - (LEFT_BESIDE_ENGINE if wakes_beside_trainers(during, moments) else UNSURE)
+    if not wakes_beside_trainers(during, moments):
+        return 1 - UNSURE
+    return 1 - max(LEFT_BESIDE_ENGINE, kept + UNSURE)
+
+
+def kept_share(placed: PlacedPlan, pool: ResourcePool) -> float:
+    """Return the share of a pool's GPU that its trainers may keep beside what is counted, as an engine wakes."""
+    kept_bytes = idle_bytes(placed, pool) + lingering_bytes(placed, pool)
+    return kept_bytes / placed.facts.device(pool.device).sheet.memory_bytes
+
+
+def idle_bytes(placed: PlacedPlan, pool: ResourcePool) -> int:
+    """Return the most bytes that blocks of a trainer's emptied allocator were measured to hold beyond tensors; 0 where nobody did."""
+    trainers = (task for task in placed.tasks_on(pool) if task.trains)
+    each = (
+        task.framework.idle_narrow_bytes if is_narrow(task.precision) else task.framework.idle_bytes
+        for task in trainers
+    )
+    return max(each, default=0)
+
+
+def lingering_bytes(placed: PlacedPlan, pool: ResourcePool) -> int:
+    """Return the bytes of optimizer states that leave a pool's GPUs, and may come to lie on them all the same.
+
+    So it is where a GPU's memory is a node of its host's, and the framework binds its processes to none.
+    """
+    if not placed.facts.device(pool.device).sheet.extends_host:
+        return 0
+    leaving = {
+        task.task.role: task_memory(task).transient.get(f"{task.task.role} optimizer states", 0)
+        for task in placed.tasks_on(pool)
+        if task.trains and not task.framework.binds_host
+    }
+    return sum(leaving.values())

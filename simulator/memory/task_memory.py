@@ -487,6 +487,7 @@ def _adapter_sums(placed: PlacedTask, held: KeptBatch) -> int:
 CONTEXT = "context and libraries"
 KV_CACHE = "KV cache"
 QUANTISED = "quantised weights"
+STAYING_COPIES = "quantised copies"
 DRAFT = "weights that guess tokens"
 COMMUNICATORS = "communicators"
 
@@ -572,11 +573,10 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     if any_.trains_role and not any_.trains and "weights" in leaves:
         # Whether they are away is said by the layout in which they train: there they are resident, if not.
         stays = np.zeros_like(away)
-    resident: ManyTerms = {term: np.where(stays, weights, 0)}
-    transient: ManyTerms = {term: np.where(stays, 0, weights)}
+    kept, made = _quantised_terms(table, states)
+    resident: ManyTerms = {term: np.where(stays, weights, 0), **kept}
+    transient: ManyTerms = {term: np.where(stays, 0, weights), **made}
     stepped = np.zeros_like(states.parameters)
-    if is_narrow(any_.precision) and not any_.engine.narrow_products:
-        transient[QUANTISED] = states.quantised(table)
     if any_.trains:
         on_gpu = 1 - any_.options.host_optimizer
         stepped = whole(np.rint(states.stepped(table) * on_gpu))
@@ -604,6 +604,20 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
         transient[optimizer] = transient[optimizer] - waiting[optimizer]
     transient[CONTEXT] = np.full_like(states.stage, any_.device.context_bytes)
     return LayoutMemory(term, resident, transient, waiting)
+
+
+def _quantised_terms(table: PlacedTasks, states: StageStates) -> tuple[ManyTerms, ManyTerms]:
+    """Return the narrow copies of weights that a task's products read: what stays of them, and what goes.
+
+    Copies that stay are those of an update, which passes of the same role read again.
+    """
+    any_ = table.any
+    if not is_narrow(any_.precision) or any_.engine.narrow_products:
+        return {}, {}
+    if not (any_.framework.quantised_stay and any_.trains_role):
+        return {}, {QUANTISED: states.quantised(table)}
+    term = f"{any_.task.role} {STAYING_COPIES}"
+    return ({term: states.quantised(table)} if any_.trains else {}), {}
 
 
 def _embedded_bytes(table: PlacedTasks) -> Ints:

@@ -14,7 +14,7 @@ from typing import Final
 from rlplan.job import TrainerOptions
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
-from rlplan.planner.configs.margins import UNSURE, sure_share
+from rlplan.planner.configs.margins import UNSURE, kept_share, sure_share
 from rlplan.planner.configs.proposing.changes import (
     GENERATE,
     UPDATE,
@@ -423,9 +423,9 @@ def overflow(plan: Plan, facts: Facts, *, surely: bool) -> float:
     over = 0.0
     for pool in pools:
         capacity_bytes = facts.device(pool.device).sheet.memory_bytes
-        moments = memory_moments(placed, pool)
+        moments, kept = memory_moments(placed, pool), kept_share(placed, pool)
         for during, terms in moments.items():
-            share = sure_share(during, set(moments)) if surely else 1.0
+            share = sure_share(during, set(moments), kept) if surely else 1.0
             over += max(0.0, sum(terms.values()) / capacity_bytes - share)
     if over:
         return over

@@ -451,7 +451,8 @@ class Export:
 
 def states_leaving(job: Job, role: Role) -> tuple[State, ...]:
     """Return which states of a trained role leave the GPUs where its layout off-loads them."""
-    return load_framework(job.framework).leaving(job.trainer(role))
+    adapted = job.adapter(role) is not None
+    return load_framework(job.framework).leaving(job.trainer(role), adapted=adapted)
 
 
 def family(engine: str) -> str:
