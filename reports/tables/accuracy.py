@@ -178,6 +178,7 @@ GROUPS = {
     "added": "Rows of tests, examples and documents",
     "gathered": "Rows of logs, notes and issues",
     "blind": "Rows of changes and notes that name memory which ran out, most of them pairs",
+    "drawn": "Rows of NeMo-RL, OpenRLHF and TRL from notes of users and issues",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }

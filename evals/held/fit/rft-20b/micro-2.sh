@@ -1,0 +1,39 @@
+python3 -m openrlhf.cli.train_ppo_ray \
+    --pretrain openai/gpt-oss-20b \
+    --prompt_data train.jsonl \
+    --input_key input \
+    --label_key label \
+    --apply_chat_template \
+    --remote_rm_url reward.py \
+    --advantage_estimator dr_grpo \
+    --init_kl_coef 0.001 \
+    --n_samples_per_prompt 8 \
+    --max_epochs 1 \
+    --num_episodes 1 \
+    --rollout_batch_size 16 \
+    --micro_rollout_batch_size 4 \
+    --train_batch_size 16 \
+    --micro_train_batch_size 2 \
+    --max_len 5120 \
+    --prompt_max_len 1024 \
+    --generate_max_len 4096 \
+    --eps_clip 0.1 \
+    --lora_rank 32 \
+    --lora_alpha 64 \
+    --target_modules q_proj k_proj v_proj o_proj \
+    --actor_num_nodes 1 \
+    --actor_num_gpus_per_node 4 \
+    --colocate_actor_ref \
+    --ref_num_nodes 1 \
+    --ref_num_gpus_per_node 4 \
+    --vllm_num_engines 2 \
+    --vllm_tensor_parallel_size 2 \
+    --vllm_gpu_memory_utilization 0.85 \
+    --zero_stage 3 \
+    --gradient_checkpointing \
+    --gradient_checkpointing_use_reentrant \
+    --param_dtype bf16 \
+    --actor_learning_rate 5e-7 \
+    --lr_warmup_ratio 0.05 \
+    --entropy_loss_coef 0 \
+    --vllm_sync_with_ray

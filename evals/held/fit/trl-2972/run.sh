@@ -1,0 +1,12 @@
+trl grpo \
+    --model_name_or_path Qwen/Qwen2.5-7B-Instruct \
+    --learning_rate 5e-6 \
+    --bf16 true \
+    --per_device_train_batch_size 1 \
+    --gradient_accumulation_steps 1 \
+    --num_generations 2 \
+    --max_prompt_length 256 \
+    --max_completion_length 512 \
+    --max_grad_norm 0.1 \
+    --use_vllm false \
+    --num_processes 4
