@@ -419,30 +419,28 @@ def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
             full = sum(terms.values()) / memory.capacity_bytes
             if full <= sure_share(during, set(moments), kept):
                 continue
-            if not wakes_beside_trainers(during, set(moments)):
-                yield f"its peak {near}"
-            elif full > sure_share(during, set(moments)):
+            if full <= sure_share(during, set(moments)):
+                yield _of_what_is_kept(during, placed, pool)
+            elif wakes_beside_trainers(during, set(moments)):
                 yield (
                     f"{during} leaves less than {LEFT_BESIDE_ENGINE:.0%} of a GPU to an engine and trainers that "
                     "share it, where two of five reported runs ran out"
                 )
             else:
-                yield _of_what_is_kept(during, placed, pool)
+                yield f"its peak {near}"
         if memory.cache_shortage_bytes:
             yield f"its peak {near}"
 
 
 def _of_what_is_kept(during: str, placed: PlacedPlan, pool: ResourcePool) -> str:
-    """Say what a trainer may keep on a GPU on which an engine wakes, beside what is counted."""
+    """Say what a trainer may keep on a GPU on which an engine wakes or gets its weights, beside what is counted."""
     idle, lingering = idle_bytes(placed, pool), lingering_bytes(placed, pool)
     kept = [f"{show_bytes(idle)} of blocks that its allocator does not give back"] if idle else []
     if lingering:
         kept.append(
-            f"{show_bytes(lingering)} of optimizer states that may not leave the GPU's memory"
+            f"{show_bytes(lingering)} of optimizer states that may stay in the GPU's memory"
         )
-    return (
-        f"{during} leaves less than a trainer was seen to keep beside tensors: {' and '.join(kept)}"
-    )
+    return f"{during} leaves less than may lie beside what is counted: {' and '.join(kept)}"
 
 
 def _least_share(memory: MemoryForecast, spared: tuple[str, ...] = ()) -> float:

@@ -39,11 +39,12 @@ def sure_share(during: str, moments: set[str], kept: float = 0.0) -> float:
 
     Args:
         moments: All moments of its pool.
-        kept: Share of a GPU that may lie on it beside what is counted as an engine wakes (`idle_bytes`, `lingering_bytes`).
+        kept: Share of a GPU that its trainers may keep beside what is counted, as an engine wakes or gets weights (`idle_bytes`, `lingering_bytes`).
     """
-    if not wakes_beside_trainers(during, moments):
-        return 1 - UNSURE
-    return 1 - max(LEFT_BESIDE_ENGINE, kept + UNSURE)
+    if wakes_beside_trainers(during, moments):
+        return 1 - max(LEFT_BESIDE_ENGINE, kept + UNSURE)
+    gets_weights = during == TRANSITION and GENERATE in moments
+    return 1 - UNSURE - (kept if gets_weights else 0.0)
 
 
 def kept_share(placed: PlacedPlan, pool: ResourcePool) -> float:

@@ -111,6 +111,9 @@ def test_what_may_lie_beside_an_engine_that_wakes_is_left_free_and_no_less_than_
     assert sure_share("actor.generate", trains, 0.2) == pytest.approx(0.8 - UNSURE)
     assert sure_share("actor.generate", trains, 0.01) == 1 - LEFT_BESIDE_ENGINE
     assert sure_share("actor.generate", alone, 0.2) == 1 - UNSURE
+    synced = {"transition", *trains}
+    assert sure_share("transition", synced, 0.2) == pytest.approx(0.8 - UNSURE)
+    assert sure_share("transition", {"transition", "actor.update"}, 0.2) == 1 - UNSURE
     assert sure_share("actor.update", trains, 0.2) == 1 - UNSURE
 
 
