@@ -28,8 +28,10 @@ NOT_WRITTEN = {
     "search-r1-62": "leaves an update a part of a prompt",
     "search-r1-80": "leaves an update a part of a prompt",
     "toolrl-53": "does not divide the 128 samples of an update on a rank",
+    "trl-2972": "is wrapped otherwise than by DeepSpeed",
     "trl-3456": "is wrapped otherwise than by DeepSpeed",
     "trl-3678": "is wrapped otherwise than by DeepSpeed",
+    "trl-5759": "is wrapped otherwise than by DeepSpeed",
     "verl-0.6b-padded": "does not divide the 256 samples of an update on a rank",
 }
 # Of each kind that was refused once: logits kept in 16 bits, states on the host, an optimizer that steps there, tokens
