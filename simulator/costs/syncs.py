@@ -20,6 +20,7 @@ from rlplan.simulator.costs.taskcost import (
     TaskCost,
     cost_of,
     host_seconds,
+    pinned_copy,
     times,
     transition_at_site,
 )
@@ -424,7 +425,9 @@ def _own_weights(transition: PlacedTransition) -> dict[str, Estimate]:
     train, generate = transition.train, transition.generate
     if transition.moves_adapter:
         away = generate.weight_bytes if transition.same_pool else 0
-        return {"weights from host": generate.device.copy(away, "host_to_device") if away else ZERO}
+        return {
+            "weights from host": pinned_copy(generate, away, "host_to_device") if away else ZERO
+        }
     parts: dict[str, Estimate] = {}
     if train.adapter is not None:
         # Each frozen weight is read, and the sum with its adapter's product written.
@@ -441,7 +444,7 @@ def _sleeping_weights(transition: PlacedTransition) -> dict[str, Estimate]:
     """Return seconds of the engine's weights to host memory when it falls asleep, and back when it wakes.
 
     A framework that lets them lie there copies them both ways, though new ones come after (vLLM's sleep at level 1,
-    device_allocator/cumem.py: into pinned memory). Of weights under adapters the way back alone is counted, for every framework (`_own_weights`).
+    device_allocator/cumem.py: into pinned memory), all ranks of a node at once. Of weights under adapters the way back alone is counted, for every framework (`_own_weights`).
     """
     train, generate = transition.train, transition.generate
     asleep = transition.same_pool and train.job.engines.sleeps
@@ -449,8 +452,8 @@ def _sleeping_weights(transition: PlacedTransition) -> dict[str, Estimate]:
         return {}
     num_bytes = generate.weight_bytes
     return {
-        "engine's weights to host": generate.device.copy(num_bytes, "device_to_host"),
-        "engine's weights from host": generate.device.copy(num_bytes, "host_to_device"),
+        "engine's weights to host": pinned_copy(generate, num_bytes, "device_to_host"),
+        "engine's weights from host": pinned_copy(generate, num_bytes, "host_to_device"),
     }
 
 

@@ -364,10 +364,10 @@ def _shard_bytes(placed: PlacedTask) -> int:
     return math.ceil((placed.parameters + placed.adapter_parameters) * value / placed.state_ranks)
 
 
-def _pinned_copy(
+def pinned_copy(
     placed: PlacedTask, num_bytes: float, direction: Literal["host_to_device", "device_to_host"]
 ) -> Estimate:
-    """Return seconds of one copy of states to pinned host memory or back, while the other GPUs of a node copy as much."""
+    """Return seconds of one copy to pinned host memory or back, while the other GPUs of a node copy as much."""
     alone = placed.device.copy(num_bytes, direction)
     together = num_bytes * placed.site.ranks_per_node(placed.layout.gpus)
     shared = copies_of_node(together, placed.device.sheet.host_bytes_per_second)
@@ -381,7 +381,7 @@ def _weights_copy(
     """Return seconds of a copy of weights, to host memory of the kind that their trainer uses or back."""
     if placed.trains_role and placed.options.unpinned_weights:
         return unpinned_copy(num_bytes, direction)
-    return _pinned_copy(placed, num_bytes, direction)
+    return pinned_copy(placed, num_bytes, direction)
 
 
 def _states_copy(
@@ -392,8 +392,8 @@ def _states_copy(
 ) -> Estimate:
     """Return seconds of one copy of a trainer's states and weights together, or of both where weights are not pinned, in bytes."""
     if not (weights and placed.options.unpinned_weights):
-        return _pinned_copy(placed, states + weights, direction)
-    return _pinned_copy(placed, states, direction) + _weights_copy(placed, weights, direction)
+        return pinned_copy(placed, states + weights, direction)
+    return pinned_copy(placed, states, direction) + _weights_copy(placed, weights, direction)
 
 
 def _collected(placed: PlacedTask, *, optimizer: bool) -> Estimate:
@@ -429,14 +429,14 @@ def states_to_host(placed: PlacedTask) -> Estimate:
     if "weights" in placed.framework.unpinned:
         states, weights = states + weights, 0
     written = copy_at(states + _gradients_bytes(placed), rate)
-    return written + _pinned_copy(placed, weights, "device_to_host")
+    return written + pinned_copy(placed, weights, "device_to_host")
 
 
 def moments_from_host(placed: PlacedTask) -> Estimate:
     """Return seconds until an optimizer's moments, which a framework brings to the GPU for a step alone, are there."""
     num_bytes, rate = _moments_bytes(placed), placed.framework.from_host_bytes_per_second
     if rate is None:
-        return _pinned_copy(placed, num_bytes, "host_to_device")
+        return pinned_copy(placed, num_bytes, "host_to_device")
     return copy_at(num_bytes, rate)
 
 
@@ -444,7 +444,7 @@ def moments_to_host(placed: PlacedTask) -> Estimate:
     """Return seconds until an optimizer's moments are in host memory again after a step."""
     num_bytes, rate = _moments_bytes(placed), placed.framework.to_host_bytes_per_second
     if rate is None:
-        return _pinned_copy(placed, num_bytes, "device_to_host")
+        return pinned_copy(placed, num_bytes, "device_to_host")
     return copy_at(num_bytes, rate)
 
 

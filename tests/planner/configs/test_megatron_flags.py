@@ -114,7 +114,7 @@ def test_arrays_of_flags_and_the_model_s_file_amount_to_a_job_and_a_plan(script)
     # --max-tokens-per-gpu is of each context-parallel rank.
     assert (update.token_budget, update.zero, update.offload) == (18432, 1, True)
     assert (generate.tp, generate.dp, generate.memory_fraction) == (4, 4, 0.7)
-    assert (generate.engine, update.engine) == ("sglang-0.5.6", "megatron-core-2025")
+    assert (generate.engine, update.engine) == ("sglang-0.5.6", "megatron-core-2025-flash-3")
     work = found.job.workload
     assert (work.prompts, work.samples_per_prompt, work.updates) == (32, 8, 4)
     assert [(group.gpus_per_node, group.nodes) for group in found.job.cluster] == [(8, 2)]

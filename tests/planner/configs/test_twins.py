@@ -209,7 +209,7 @@ def test_a_job_in_verls_words_is_what_it_is_in_others(framework, tmp_path):
 
 
 # Trainers of both: slime's images have FlashAttention 3, verl's 2 alone.
-KERNELS: Final = ("megatron-core-2025", "megatron-core-2025-flash")
+KERNELS: Final = ("megatron-core-2025-flash-3", "megatron-core-2025-flash")
 # The same job in the words of those whose trainers or engines are others: what each has of its own stands beside it.
 OTHERS: Final = {
     "easyr1": (
