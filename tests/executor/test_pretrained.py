@@ -190,7 +190,7 @@ def test_greedy_tokens_are_those_of_transformers(model, folders):
         torch.arange(rows),
         STEPS,
         GenerateSettings(
-            temperature=1.0, eos_id=-1, max_running=4, greedy=True, seed=0, iteration=0
+            temperature=1.0, end_ids=(), max_running=4, greedy=True, seed=0, iteration=0
         ),
     )
     assert made.tokens[:, PROMPT:].tolist() == expected
