@@ -72,6 +72,34 @@ def test_a_folder_without_a_data_set_is_refused(tmp_path):
         load_prompts(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("names", "split", "read"),
+    [
+        (("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"), "train", (0, 1)),
+        (("train", "test"), "test", (1,)),
+        (("gsm8k_train1", "gsm8k_dev"), "validation", (1,)),
+        (("train_sft-00000-of-00001", "train_prefs-00000-of-00001"), "train_prefs", (1,)),
+        (("test-00000-of-00001", "test-00001-of-00002"), "train", (0, 1)),  # there is one split
+        (("a", "b"), "train", (0, 1)),
+    ],
+)
+def test_of_a_folder_whose_files_are_of_several_splits_one_is_read(tmp_path, names, split, read):
+    for number, name in enumerate(names):
+        table = pa.Table.from_pylist([{"prompt": str(number)}])
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    found = load_prompts(tmp_path, PromptData(split=split))
+    assert [row["prompt"] for row in sorted(found, key=lambda row: row["prompt"])] == list(
+        map(str, read)
+    )
+
+
+def test_a_split_that_no_file_of_several_has_is_named(tmp_path):
+    for name in ("train", "test"):
+        parquet.write_table(pa.Table.from_pylist([{"prompt": "a"}]), tmp_path / f"{name}.parquet")
+    with pytest.raises(FileError, match="has no such split; found 'validation'; allowed: test, tr"):
+        load_prompts(tmp_path, PromptData(split="validation"))
+
+
 CHAT = [{"role": "user", "content": "What is 6 x 7?"}]
 VERL = {
     "data_source": "openai/gsm8k",
