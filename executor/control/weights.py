@@ -28,7 +28,7 @@ from rlplan.rules.rule import listed
 GENERATION_CONFIG = "generation_config.json"
 END = "eos_token_id"
 # Of angles that are other ones in sequences longer than those of the model's pre-training; of a batch the longest one says so for all.
-LONGROPE = "longrope"
+LONGROPE, PLAIN_ANGLES = "longrope", "default"
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.model", "*.jinja", "*.txt")
 
 
@@ -67,8 +67,7 @@ def with_weights(
         else:
             folder = located(said, downloads=downloads, field=field, file=file)
             found[role] = str(folder)
-        check_folder(folder, job.architecture(role), head)
-        _check_angles(folder, job.workload.longest_sequence_tokens)
+        check_folder(folder, job.architecture(role), head, job.workload.longest_sequence_tokens)
         if role == "actor":
             _ends_in(folder)
     if all(said == RANDOM for said in found.values()):
@@ -100,8 +99,13 @@ def located(name: str, *, downloads: bool, field: str, file: str = "plan") -> Pa
     return Path(found)
 
 
-def check_folder(folder: Path, architecture: ModelArchitecture, head: Head) -> None:
+def check_folder(
+    folder: Path, architecture: ModelArchitecture, head: Head, longest_tokens: int
+) -> None:
     """Refuse a folder whose model does not run here, is another than the job's, or lacks weights.
+
+    Args:
+        longest_tokens: Of a prompt and its response.
 
     Raises:
         FileError: Names the file and what is wrong.
@@ -134,6 +138,7 @@ def check_folder(folder: Path, architecture: ModelArchitecture, head: Head) -> N
             value=True,
             allowed="absent, or false",
         )
+    _check_angles(folder, config, longest_tokens)
     stages = build_stages(architecture, head, 0, folder=folder)
     mesh = RankMesh(train_positions(1, 1), 0, torch.device("cpu"))
     for stage in stages:
@@ -145,27 +150,32 @@ def check_folder(folder: Path, architecture: ModelArchitecture, head: Head) -> N
         source.close()
 
 
-def _check_angles(folder: Path, longest_tokens: int) -> None:
-    """Refuse a model whose rotary angles hang on a sequence's length, where sequences may be longer than its short ones.
+def _check_angles(folder: Path, config: Any, longest_tokens: int) -> None:
+    """Refuse rotary angles that `transformers` has not, and those that hang on a sequence's length where sequences may be long.
 
     `transformers` takes those of the longest sequence of a batch (`longrope_frequency_update` of its `modeling_rope_utils.py`,
     5.23), so that numbers would hang on what else is in it; vLLM takes those of its longest possible one for all.
 
     Raises:
-        FileError: Names the length.
+        FileError: Names the kind, or the length.
     """
-    config = read_config(folder)
-    angles = getattr(config, "rope_parameters", None) or {}
-    most = angles.get("original_max_position_embeddings")
-    if angles.get("rope_type") != LONGROPE or most is None or longest_tokens <= most:
-        return
-    raise FileError(
-        str(folder / CONFIG_FILE),
-        f"has other angles in sequences above {most:,} tokens, which are not run here",
-        field="rope_scaling",
-        value=LONGROPE,
-        allowed=f"a prompt and a response of at most {most:,} tokens together, and not {longest_tokens:,} (job.workload)",
-    )
+    said = getattr(config, "rope_parameters", None) or {}
+    of_kinds = [each for each in said.values() if isinstance(each, dict)]  # of layers
+    known = importlib.import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
+    file, field = str(folder / CONFIG_FILE), "rope_scaling"
+    for angles in of_kinds or [said]:
+        kind = angles.get("rope_type", PLAIN_ANGLES)
+        if kind != PLAIN_ANGLES and kind not in known:
+            problem, allowed = "is of no kind that runs here", listed((PLAIN_ANGLES, *known))
+            raise FileError(file, problem, field=field, value=kind, allowed=allowed)
+        most = angles.get("original_max_position_embeddings")
+        if kind == LONGROPE and most is not None and longest_tokens > most:
+            problem = f"has other angles in sequences above {most:,} tokens, which are not run here"
+            allowed = (
+                f"a prompt and a response of at most {most:,} tokens together, and not "
+                f"{longest_tokens:,} (job.workload)"
+            )
+            raise FileError(file, problem, field=field, value=kind, allowed=allowed)
 
 
 def end_ids_of(job: Job, eos_id: int) -> tuple[int, ...]:

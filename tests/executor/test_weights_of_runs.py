@@ -231,6 +231,16 @@ def test_angles_that_hang_on_the_longest_sequence_of_a_batch_are_refused_where_s
     assert "not 12 (job.workload)" in said
 
 
+def test_angles_of_an_unknown_kind_are_refused(folder, tmp_path):
+    copy = broken(folder, tmp_path, lambda _: None)
+    config = json.loads((copy / "config.json").read_text())
+    del config["rope_parameters"]
+    (copy / "config.json").write_text(json.dumps(config | {"rope_scaling": {"type": "mrope"}}))
+    assert "rope_scaling: is of no kind that runs here; found 'mrope'" in refused(
+        plan_of(job_of(copy))
+    )
+
+
 @pytest.mark.parametrize(
     ("generation", "config", "ends"),
     [
