@@ -215,9 +215,10 @@ def test_prompts_that_are_too_long_are_dropped_or_cut_where_the_job_says_so():
     dropped = encode_prompts(rows, ByteTokenizer(), 3, PromptData(too_long="drop"))
     assert [row["prompt"] for row in dropped.rows] == ["a", "bc"]
     assert dropped.tokens == [[257, 97], [257, 98, 99]]
-    assert dropped.dropped == 1
+    assert (dropped.dropped, dropped.cut) == (1, 0)
     cut = encode_prompts(rows, ByteTokenizer(), 3, PromptData(too_long="cut"))
     assert cut.tokens == [[257, 97], [98, 99, 100], [257, 98, 99]]
+    assert (cut.dropped, cut.cut) == (0, 1)
     with pytest.raises(FileError, match="no prompt has at most 1 tokens"):
         encode_prompts(rows, ByteTokenizer(), 1, PromptData(too_long="drop"))
 
