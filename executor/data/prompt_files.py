@@ -27,6 +27,8 @@ _SPLIT_WORDS = {
     "validation": {"validation", "valid", "dev", "val"},
     "test": {"test", "testing", "eval", "evaluation"},
 }
+# Where a folder has its files: the first of these that are there. Of data sets that are published they often lie in `data`.
+_DATA_FILES = ("*.parquet", "*.jsonl", "data/*.parquet", "data/*.jsonl")
 # What a data set's files are called where it has several.
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
 
@@ -40,7 +42,7 @@ def read_rows(path: Path, split: str = "train", refuse: Refuse = at_once) -> lis
     """Return the rows of a file or folder as dicts, each with where it comes from.
 
     Args:
-        path: A `.jsonl` file, a `.parquet` file, a folder of parquet files, or a folder that
+        path: A `.jsonl` file, a `.parquet` file, a folder of such files, or a folder that
             `save_to_disk` of Hugging Face `datasets` wrote.
         split: Which one, where the folder has several.
         refuse: Given each line that holds no row; it is left out where this returns.
@@ -49,7 +51,7 @@ def read_rows(path: Path, split: str = "train", refuse: Refuse = at_once) -> lis
         FileError: It is missing, empty or broken, or the folder holds nothing of that kind.
     """
     if path.is_dir():
-        rows = list(_rows_of_folder(path, split))
+        rows = list(_rows_of_folder(path, split, refuse))
     elif path.suffix == ".parquet":
         rows = list(_rows_of_parquet(path))
     else:
@@ -95,7 +97,7 @@ def json_object(line: str, origin: str) -> Row:
     return row
 
 
-def _rows_of_folder(folder: Path, split: str) -> Iterator[Row]:
+def _rows_of_folder(folder: Path, split: str, refuse: Refuse) -> Iterator[Row]:
     if (folder / _SPLITS).is_file():
         splits = _listed(folder / _SPLITS, "splits")
         if split not in splits:
@@ -104,15 +106,17 @@ def _rows_of_folder(folder: Path, split: str) -> Iterator[Row]:
     if (folder / _DATASET_STATE).is_file():
         yield from _rows_of_dataset(folder)
         return
-    files = sorted(folder.glob("*.parquet"))
+    found = (sorted(folder.glob(pattern)) for pattern in _DATA_FILES)
+    files = next(filter(None, found), [])
     if not files:
         raise FileError(
             str(folder),
             "is a folder without a data set",
-            allowed="parquet files, or what `save_to_disk` of Hugging Face datasets writes",
+            allowed="parquet or JSONL files, there or in its folder data, or what `save_to_disk` of Hugging Face datasets writes",
         )
     for file in _of_split(files, split, folder):
-        yield from _rows_of_parquet(file)
+        is_table = file.suffix == ".parquet"
+        yield from _rows_of_parquet(file) if is_table else _rows_of_lines(file, refuse)[0]
 
 
 def _of_split(files: Sequence[Path], split: str, folder: Path) -> Sequence[Path]:

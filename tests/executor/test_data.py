@@ -68,7 +68,7 @@ def test_a_missing_file_names_the_nearest(tmp_path):
 
 
 def test_a_folder_without_a_data_set_is_refused(tmp_path):
-    with pytest.raises(FileError, match="is a folder without a data set; allowed: parquet files"):
+    with pytest.raises(FileError, match="is a folder without a data set; allowed: parquet or"):
         load_prompts(tmp_path)
 
 
@@ -91,6 +91,22 @@ def test_of_a_folder_whose_files_are_of_several_splits_one_is_read(tmp_path, nam
     assert [row["prompt"] for row in sorted(found, key=lambda row: row["prompt"])] == list(
         map(str, read)
     )
+
+
+def test_files_of_a_folder_are_tables_or_lines_there_or_in_its_folder_data(tmp_path):
+    (tmp_path / "data").mkdir()
+    lines = {"train": '{"prompt": "a"}\n{"promt": 1}\n', "test": '{"prompt": "b"}\n'}
+    for name, text in lines.items():
+        (tmp_path / "data" / f"{name}.jsonl").write_text(text)
+    mistakes = []
+    found = load_prompts(tmp_path, refuse=mistakes.append)
+    assert [row["prompt"] for row in found] == ["a"]
+    assert [str(each).partition("data/")[2][:28] for each in mistakes] == [
+        "train.jsonl: line 2: prompt:"
+    ]
+    table = pa.Table.from_pylist([{"prompt": "c"}])
+    parquet.write_table(table, tmp_path / "data" / "train.parquet")
+    assert [row["prompt"] for row in load_prompts(tmp_path)] == ["c"]
 
 
 def test_a_split_that_no_file_of_several_has_is_named(tmp_path):
