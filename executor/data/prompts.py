@@ -22,6 +22,7 @@ from rlplan.executor.data.prompt_files import (
     read_rows,
 )
 from rlplan.job import Job, PromptData
+from rlplan.rules.rule import listed
 from rlplan.workload import Lengths, longest
 
 # JSON may have it, as in "\ud83d"; no tokenizer takes it.
@@ -228,7 +229,11 @@ def _as_prompt(row: Row, column: str) -> Row:
     origin = row[ORIGIN]
     if column not in row:
         known = [key for key in row if key != ORIGIN]
-        raise FileError(origin, "is missing", field=column, nearest=nearest_name(column, known))
+        nearest = nearest_name(column, known)
+        allowed = None
+        if nearest is None and known:
+            allowed = f"one that prompt_data.column names: {listed(sorted(known))}"
+        raise FileError(origin, "is missing", field=column, allowed=allowed, nearest=nearest)
     prompt = row[column]
     if not isinstance(prompt, str):
         _check_messages(prompt, origin, column)

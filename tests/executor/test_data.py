@@ -44,6 +44,10 @@ def test_rows_keep_their_keys_and_know_their_line(tmp_path):
     ("text", "message"),
     [
         ('{"prompt": "a"}\n{"promt": "b"}\n', "line 2: prompt: is missing; did you mean 'promt'"),
+        (
+            '{"question": "a", "answer": "1"}\n',
+            "line 1: prompt: is missing; allowed: one that prompt_data.column names: answer, question",
+        ),
         ('{"prompt": "a"\n', "line 1: is not JSON"),
         ('["a"]\n', "line 1: is not an object; found 'list'"),
         ('{"prompt": 3}\n', "line 1: prompt: is no prompt; found 3; allowed: a text, or a list"),
