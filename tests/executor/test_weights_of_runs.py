@@ -14,6 +14,7 @@ from rlplan.errors import CapabilityError, FileError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.checkpoints import find_checkpoint, model_of
 from rlplan.executor.control.export import check_exports
+from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.control.run import Saving
 from rlplan.executor.control.weights import end_ids_of, with_weights
 from rlplan.executor.execute import execute
@@ -26,6 +27,7 @@ from rlplan.profiles.jobs.resolve import resolve_job
 from tests.cases import only
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_pretrained import MODELS, made
+from tests.executor.test_tokenizer import write_tokenizer
 
 SAMPLED = {"eos_token_id": [2, 7], "temperature": 0.7, "do_sample": True}
 POLICY = ("actor", "reference")
@@ -263,6 +265,20 @@ def test_a_response_ends_at_the_tokenizers_token_and_at_those_of_the_folder(
     assert end_ids_of(replace(job, weights="random"), 258) == (258,)
     endless = replace(job, workload=replace(job.workload, ignore_eos=True))
     assert end_ids_of(endless, 258) == ()
+
+
+@pytest.mark.ray
+def test_responses_of_a_run_end_where_its_folder_says(folder, tmp_path, shared_workers):
+    """Each token of the vocabulary ends one."""
+    weights = broken(folder, tmp_path, lambda _: None)
+    generation = {"eos_token_id": list(range(263))}
+    (weights / "generation_config.json").write_text(json.dumps(generation))
+    write_tokenizer(tmp_path / "words", eos_token="<eos>")
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "one two"}\n')
+    job = replace(job_of(weights), tokenizer=str(tmp_path / "words"), prompts_file="prompts.jsonl")
+    execute(plan_of(job), tmp_path / "run", iterations=1, seed=1, warmup=0, folder=tmp_path)
+    (row,) = read_metrics(tmp_path / "run")
+    assert (row["response_tokens"], row["longest_response"]) == (1.0, 1.0)
 
 
 def test_ends_that_are_no_ids_are_refused(folder, tmp_path):
