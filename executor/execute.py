@@ -103,7 +103,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     """
     tasks = check_runnable(plan)
     if schedule is not None:
-        check_coming(schedule, plan, moves=adapter is not None, joins=cluster is not None)
+        check_coming(schedule, plan, moves=adapter is not None)
         if cluster is not None:  # another plan would have other replicas
             cluster = replace(cluster, replan=None)
     check_services(log_to)

@@ -423,7 +423,7 @@ def _generation(shard: ModelShard, model_pass: ModelPass, longest: int) -> Timed
         columns = torch.arange(prompt + room, device=shard.device)
         parts[columns < beginnings[:, None]] = PADDING
     sequences = Sequences(tokens, parts, torch.zeros(tokens.shape, device=shard.device))
-    settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, eos_id=-1)
+    settings = GenerateSettings(max_running=rows, temperature=1.0, seed=0, iteration=0, end_ids=())
     lengths = torch.full((rows,), room, device=shard.device)
 
     def started() -> Wave:

@@ -78,9 +78,6 @@ HOST_CACHE = Capability("a KV cache that goes on in host memory")
 SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
 LENDING = Capability("GPUs that one side lends the other")
 COMING_ENGINE = Capability("replicas that come and go under this engine")
-COMING_MOVES = Capability(
-    "moves to other plans beside replicas that come and go on the nodes of a cluster"
-)
 COMING_PLANS = Capability(
     "moves to other plans beside replicas that come and go as forecasts choose"
 )
@@ -128,14 +125,12 @@ def check_coming(
     file: str = "plan",
     *,
     moves: bool,
-    joins: bool = False,
 ) -> None:
     """Refuse replicas that come and go where this executor has them not.
 
     Args:
         schedule: How many; of devices, it is not asked how many of this plan's replicas they hold.
         moves: Whether it may go on with another plan.
-        joins: Whether it is on a cluster that was joined.
 
     Raises:
         FileError: The plan has no such replicas; names the field.
@@ -145,19 +140,14 @@ def check_coming(
         schedule = ReplicaSchedule(counts=((0, 1),))
     check_schedule(schedule, plan, file)
     chooses = not isinstance(schedule, ReplicaSchedule)
-    refuse_first(_lacks_of_coming(plan, moves=moves, chooses=chooses, joins=joins), file)
+    refuse_first(_lacks_of_coming(plan, moves=moves, chooses=chooses), file)
 
 
-def _lacks_of_coming(
-    plan: Plan, *, moves: bool, chooses: bool, joins: bool
-) -> Iterator[CapabilityError]:
+def _lacks_of_coming(plan: Plan, *, moves: bool, chooses: bool) -> Iterator[CapabilityError]:
     engine = plan.tasks["actor.generate"].engine
     if engine == VLLM:
         instead = f"its start beside replicas that generate was never tried: {DEFAULT_ENGINE}, or {OPTION} left out"
         yield COMING_ENGINE.lacked_by(HERE, "tasks.actor.generate.engine", engine, instead)
-    if moves and joins:
-        instead = f"it was never tried there: --adapt on one machine, or without {OPTION}"
-        yield COMING_MOVES.lacked_by(HERE, "--adapt", "given", instead)
     if moves and chooses:
         instead = (
             "a range is of forecasts of one plan, and both would decide on the same lengths: numbers "

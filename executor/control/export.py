@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlplan.errors import FileError
 from rlplan.executor.control.checkpoints import Checkpoint, model_of
+from rlplan.executor.control.weights import GENERATION_CONFIG
 from rlplan.executor.data.remote_folders import RemoteFolder
 from rlplan.executor.model.adapters import layer_of
 from rlplan.executor.model.building import (
@@ -32,7 +33,6 @@ from rlplan.models import CONFIG_FILE, Adapter
 from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE
 
-GENERATION_CONFIG = "generation_config.json"
 PEFT_PREFIX = "base_model.model."
 
 

@@ -425,9 +425,8 @@ class Run:
         ):
             seconds = time.monotonic() - begin
             _log.info("workers started in %.1f s", seconds)
-            dropped = self._prompts.dropped
-            left_out = f"; {dropped} prompts left out for their length" if dropped else ""
-            message = f"workers started in {seconds:.1f} s{left_out}"
+            too_long = f"; {self._prompts.too_long}" if self._prompts.too_long else ""
+            message = f"workers started in {seconds:.1f} s{too_long}"
             self._progress(self.done, self._iterations, message)
             self._iterate(groups)
 

@@ -14,6 +14,7 @@ from ray.exceptions import RayError
 from rlplan.dataflow import Task
 from rlplan.errors import DivergedError, PlanError, RlplanError, UserError, WorkerLostError
 from rlplan.executor.control.capabilities import CPU
+from rlplan.executor.control.weights import end_ids_of
 from rlplan.executor.data.workload import PromptBatches, job_of_batches
 from rlplan.executor.rollout.vllm_limits import VLLM, check_vllm_is_here
 from rlplan.executor.workers.calls import HostSetup, PoolSetup, RankInPool
@@ -35,9 +36,6 @@ from rlplan.executor.workers.wanted import Wanted
 from rlplan.executor.workers.worker import Worker
 from rlplan.plan import Plan, ResourcePool
 from rlplan.replicas import GENERATE, with_replicas
-
-# No token has this number: nothing that is sampled ends a response.
-NO_TOKEN = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +350,7 @@ def prepare_groups(
             plan=plan,
             tasks=here,
             seed=seed,
-            eos_id=NO_TOKEN if plan.job.workload.ignore_eos else prompts.tokenizer.eos_id,
+            end_ids=end_ids_of(plan.job, prompts.tokenizer.eos_id),
             rows=prompts.rows
             if any(task.generates for task in here) and plan.job.environments
             else [],

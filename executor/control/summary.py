@@ -16,6 +16,9 @@ from rlplan.executor.learning.multiplier import MULTIPLIER, initial_state
 from rlplan.job import Job
 from rlplan.plan import Plan
 
+# Share of responses that got the same reward as all others of their prompt, where they are compared with these.
+EQUAL_REWARDS = "equal_rewards"
+
 # Sums over the rows of an iteration, by the name that their mean has.
 MEANS_OF_SUMS = {
     "reward_sum": "mean_reward",
@@ -25,6 +28,7 @@ MEANS_OF_SUMS = {
     "costs_sum": "model_cost",
     "rule_costs_sum": "rule_cost",
     "baseline_rewards_sum": "baseline_reward",
+    "equal_rewards_sum": EQUAL_REWARDS,
 }
 
 # What verl calls the time of a task (its `timing_s/...`); several tasks under one name add up.
@@ -88,7 +92,7 @@ def iteration_metrics(
     """Return the numbers of one iteration by name.
 
     `mean_reward`, `rule_reward`, `model_score`, `mean_cost` are means over the responses that were
-    trained on; `kl` is the mean of log(policy / reference) over their tokens, `teacher_kl` of log(policy / teacher);
+    trained on, and `equal_rewards` is the share of those whose prompt has one reward for all its samples; `kl` is the mean of log(policy / reference) over their tokens, `teacher_kl` of log(policy / teacher);
     `response_tokens` is
     the mean length of those that were generated, `response_tokens_std` their standard deviation and
     `longest_response` the longest; `learnt_tokens` are the tokens of the responses that were trained on;
@@ -194,6 +198,8 @@ def progress_line(iteration: int, metrics: Mapping[str, float]) -> str:
         for name, value in metrics.items()
         if value and name.endswith(SKIPPED_UPDATES)
     ]
+    if metrics.get(EQUAL_REWARDS):
+        parts.append(f"{metrics[EQUAL_REWARDS]:.0%} in groups of equal rewards")
     parts.append(f"{metrics['response_tokens']:.1f} tokens a response")
     if REPLICAS in metrics:
         count = round(metrics[REPLICAS])

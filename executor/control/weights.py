@@ -11,19 +11,24 @@ import torch
 from rlplan.dataflow import Task
 from rlplan.errors import FileError, RlplanError
 from rlplan.executor.data.remote_folders import fetched_folder
-from rlplan.executor.model.building import FAMILIES, build_stages, read_config
+from rlplan.executor.model.building import FAMILIES, build_stages, read_config, weights_folder
 from rlplan.executor.model.experts import cut_experts
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.positions import train_positions
 from rlplan.executor.weights.pretrained import PretrainedFolder, check_weights
-from rlplan.files.decoding import is_url
+from rlplan.files.decoding import is_url, load_json
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import RANDOM, Role
-from rlplan.models import Head, ModelArchitecture
+from rlplan.job import RANDOM, Job, Role
+from rlplan.models import CONFIG_FILE, Head, ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.rules.rule import listed
 
 # What a folder of a model is downloaded for.
+# How a model is sampled from, and what ends its responses.
+GENERATION_CONFIG = "generation_config.json"
+END = "eos_token_id"
+# Of angles that are other ones in sequences longer than those of the model's pre-training; of a batch the longest one says so for all.
+LONGROPE, PLAIN_ANGLES = "longrope", "default"
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.model", "*.jinja", "*.txt")
 
 
@@ -58,12 +63,13 @@ def with_weights(
             continue
         field = f"job.weights.{role}"
         if is_url(said):  # which every node fetches on its own
-            check_folder(fetched_folder(said, field), job.architecture(role), head)
-            found[role] = said
-            continue
-        folder = located(said, downloads=downloads, field=field, file=file)
-        check_folder(folder, job.architecture(role), head)
-        found[role] = str(folder)
+            folder, found[role] = fetched_folder(said, field), said
+        else:
+            folder = located(said, downloads=downloads, field=field, file=file)
+            found[role] = str(folder)
+        check_folder(folder, job.architecture(role), head, job.workload.longest_sequence_tokens)
+        if role == "actor":
+            _ends_in(folder)
     if all(said == RANDOM for said in found.values()):
         return plan
     return replace(plan, job=replace(job, weights=FrozenDict(found)))
@@ -93,8 +99,13 @@ def located(name: str, *, downloads: bool, field: str, file: str = "plan") -> Pa
     return Path(found)
 
 
-def check_folder(folder: Path, architecture: ModelArchitecture, head: Head) -> None:
+def check_folder(
+    folder: Path, architecture: ModelArchitecture, head: Head, longest_tokens: int
+) -> None:
     """Refuse a folder whose model does not run here, is another than the job's, or lacks weights.
+
+    Args:
+        longest_tokens: Of a prompt and its response.
 
     Raises:
         FileError: Names the file and what is wrong.
@@ -119,6 +130,15 @@ def check_folder(folder: Path, architecture: ModelArchitecture, head: Head) -> N
             value=quantised.get("quant_method") if isinstance(quantised, dict) else None,
             allowed="one in bf16, fp16 or fp32",
         )
+    if getattr(config, "use_bidirectional_attention", None):
+        raise FileError(
+            str(folder / CONFIG_FILE),
+            "is of a model whose tokens attend later ones, which generates nothing",
+            field="use_bidirectional_attention",
+            value=True,
+            allowed="absent, or false",
+        )
+    _check_angles(folder, config, longest_tokens)
     stages = build_stages(architecture, head, 0, folder=folder)
     mesh = RankMesh(train_positions(1, 1), 0, torch.device("cpu"))
     for stage in stages:
@@ -128,6 +148,69 @@ def check_folder(folder: Path, architecture: ModelArchitecture, head: Head) -> N
         check_weights(stages, mesh, source, tied=head == "lm" and architecture.tied_embeddings)
     finally:
         source.close()
+
+
+def _check_angles(folder: Path, config: Any, longest_tokens: int) -> None:
+    """Refuse rotary angles that `transformers` has not, and those that hang on a sequence's length where sequences may be long.
+
+    `transformers` takes those of the longest sequence of a batch (`longrope_frequency_update` of its `modeling_rope_utils.py`,
+    5.23), so that numbers would hang on what else is in it; vLLM takes those of its longest possible one for all.
+
+    Raises:
+        FileError: Names the kind, or the length.
+    """
+    said = getattr(config, "rope_parameters", None) or {}
+    of_kinds = [each for each in said.values() if isinstance(each, dict)]  # of layers
+    known = importlib.import_module("transformers.modeling_rope_utils").ROPE_INIT_FUNCTIONS
+    file, field = str(folder / CONFIG_FILE), "rope_scaling"
+    for angles in of_kinds or [said]:
+        kind = angles.get("rope_type", PLAIN_ANGLES)
+        if kind != PLAIN_ANGLES and kind not in known:
+            problem, allowed = "is of no kind that runs here", listed((PLAIN_ANGLES, *known))
+            raise FileError(file, problem, field=field, value=kind, allowed=allowed)
+        most = angles.get("original_max_position_embeddings")
+        if kind == LONGROPE and most is not None and longest_tokens > most:
+            problem = f"has other angles in sequences above {most:,} tokens, which are not run here"
+            allowed = (
+                f"a prompt and a response of at most {most:,} tokens together, and not "
+                f"{longest_tokens:,} (job.workload)"
+            )
+            raise FileError(file, problem, field=field, value=kind, allowed=allowed)
+
+
+def end_ids_of(job: Job, eos_id: int) -> tuple[int, ...]:
+    """Return the tokens each of which ends a response: the tokenizer's, and those that the actor's folder names.
+
+    A chat model's turn often ends with another token than its tokenizer's, such as Gemma's `<end_of_turn>`. vLLM ends responses
+    at these too (`SamplingParams.update_from_generation_config`).
+
+    Args:
+        eos_id: Of the job's tokenizer.
+
+    Raises:
+        FileError: The folder says something else than ids.
+    """
+    if job.workload.ignore_eos:
+        return ()
+    folder = weights_folder(job, "actor")
+    named = () if folder is None or job.tokenizer == "bytes" else _ends_in(folder)
+    return tuple(dict.fromkeys((eos_id, *named)))
+
+
+def _ends_in(folder: Path) -> tuple[int, ...]:
+    """Return the tokens that end a response by a folder: its generation's configuration, or else its model's, says them.
+
+    Raises:
+        FileError: It says something else than ids.
+    """
+    file = folder / GENERATION_CONFIG
+    file = file if file.is_file() else folder / CONFIG_FILE
+    held = load_json(file)
+    said = held.get(END) if isinstance(held, dict) else None
+    ids = said if isinstance(said, list) else [] if said is None else [said]
+    if not all(isinstance(each, int) and not isinstance(each, bool) for each in ids):
+        raise FileError(str(file), "is no id of a token", field=END, value=str(said), allowed="ids")
+    return tuple(ids)
 
 
 def _sizes(architecture: ModelArchitecture) -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from rlplan.errors import FileError, UserError, nearest_name
 from rlplan.files.decoding import check_regular, read_text
@@ -21,6 +21,16 @@ Refuse = Callable[[FileError], None]
 
 # What `datasets` writes into the folder of a data set, and into that of several splits.
 _DATASET_STATE, _SPLITS = "state.json", "dataset_dict.json"
+# Words in a file's name by which `datasets` tells splits (`SPLIT_KEYWORDS` of its `data_files.py`).
+_SPLIT_WORDS = {
+    "train": {"train", "training"},
+    "validation": {"validation", "valid", "dev", "val"},
+    "test": {"test", "testing", "eval", "evaluation"},
+}
+# Where a folder has its files: the first of these that are there. Of data sets that are published they often lie in `data`.
+_DATA_FILES = ("*.parquet", "*.jsonl", "data/*.parquet", "data/*.jsonl")
+# What a data set's files are called where it has several.
+_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
 
 
 def at_once(error: FileError) -> None:
@@ -32,7 +42,7 @@ def read_rows(path: Path, split: str = "train", refuse: Refuse = at_once) -> lis
     """Return the rows of a file or folder as dicts, each with where it comes from.
 
     Args:
-        path: A `.jsonl` file, a `.parquet` file, a folder of parquet files, or a folder that
+        path: A `.jsonl` file, a `.parquet` file, a folder of such files, or a folder that
             `save_to_disk` of Hugging Face `datasets` wrote.
         split: Which one, where the folder has several.
         refuse: Given each line that holds no row; it is left out where this returns.
@@ -41,7 +51,7 @@ def read_rows(path: Path, split: str = "train", refuse: Refuse = at_once) -> lis
         FileError: It is missing, empty or broken, or the folder holds nothing of that kind.
     """
     if path.is_dir():
-        rows = list(_rows_of_folder(path, split))
+        rows = list(_rows_of_folder(path, split, refuse))
     elif path.suffix == ".parquet":
         rows = list(_rows_of_parquet(path))
     else:
@@ -87,31 +97,61 @@ def json_object(line: str, origin: str) -> Row:
     return row
 
 
-def _rows_of_folder(folder: Path, split: str) -> Iterator[Row]:
+def _rows_of_folder(folder: Path, split: str, refuse: Refuse) -> Iterator[Row]:
     if (folder / _SPLITS).is_file():
         splits = _listed(folder / _SPLITS, "splits")
         if split not in splits:
-            raise FileError(
-                str(folder),
-                "has no such split",
-                field="prompt_data.split",
-                value=split,
-                allowed=", ".join(splits),
-                nearest=nearest_name(split, splits),
-            )
+            _refuse_split(folder, split, splits)
         folder = folder / split
     if (folder / _DATASET_STATE).is_file():
         yield from _rows_of_dataset(folder)
         return
-    files = sorted(folder.glob("*.parquet"))
+    found = (sorted(folder.glob(pattern)) for pattern in _DATA_FILES)
+    files = next(filter(None, found), [])
     if not files:
         raise FileError(
             str(folder),
             "is a folder without a data set",
-            allowed="parquet files, or what `save_to_disk` of Hugging Face datasets writes",
+            allowed="parquet or JSONL files, there or in its folder data, or what `save_to_disk` of Hugging Face datasets writes",
         )
-    for file in files:
-        yield from _rows_of_parquet(file)
+    for file in _of_split(files, split, folder):
+        is_table = file.suffix == ".parquet"
+        yield from _rows_of_parquet(file) if is_table else _rows_of_lines(file, refuse)[0]
+
+
+def _of_split(files: Sequence[Path], split: str, folder: Path) -> Sequence[Path]:
+    """Return the files of one split, where names of files say that they are of several: else held-out prompts would be learnt from.
+
+    Raises:
+        FileError: There are several, and not this one.
+    """
+    split_of = {file: name for file in files if (name := _split_in(file.stem)) is not None}
+    splits = sorted(set(split_of.values()))
+    if len(splits) <= 1:
+        return files
+    asked = split if split in splits else _split_in(split)
+    if asked not in splits:
+        _refuse_split(folder, split, splits)
+    return [file for file, name in split_of.items() if name == asked]
+
+
+def _split_in(words: str) -> str | None:
+    """Return the split that a file's name says, as `train-00000-of-00002` and `gsm8k_test` do; None where it says none."""
+    if shard := _SHARD.fullmatch(words):
+        return shard[1]
+    parts = set(re.split(r"[^a-z]+", words.lower()))
+    return next((name for name, said in _SPLIT_WORDS.items() if parts & said), None)
+
+
+def _refuse_split(folder: Path, split: str, splits: Sequence[str]) -> NoReturn:
+    raise FileError(
+        str(folder),
+        "has no such split",
+        field="prompt_data.split",
+        value=split,
+        allowed=", ".join(splits),
+        nearest=nearest_name(split, splits),
+    )
 
 
 def _listed(path: Path, key: str) -> list[Any]:

@@ -22,6 +22,7 @@ from rlplan.executor.data.prompt_files import (
     read_rows,
 )
 from rlplan.job import Job, PromptData
+from rlplan.rules.rule import listed
 from rlplan.workload import Lengths, longest
 
 # JSON may have it, as in "\ud83d"; no tokenizer takes it.
@@ -191,11 +192,13 @@ class Prompts:
             beside it.
         tokens: Of each row's prompt.
         dropped: How many were left out for their length.
+        cut: How many lost their beginning for it.
     """
 
     rows: list[Row]
     tokens: list[list[int]]
     dropped: int = 0
+    cut: int = 0
 
 
 def load_prompts(path: Path, data: PromptData | None = None, refuse: Refuse = at_once) -> list[Row]:
@@ -226,7 +229,11 @@ def _as_prompt(row: Row, column: str) -> Row:
     origin = row[ORIGIN]
     if column not in row:
         known = [key for key in row if key != ORIGIN]
-        raise FileError(origin, "is missing", field=column, nearest=nearest_name(column, known))
+        nearest = nearest_name(column, known)
+        allowed = None
+        if nearest is None and known:
+            allowed = f"one that prompt_data.column names: {listed(sorted(known))}"
+        raise FileError(origin, "is missing", field=column, allowed=allowed, nearest=nearest)
     prompt = row[column]
     if not isinstance(prompt, str):
         _check_messages(prompt, origin, column)
@@ -302,7 +309,7 @@ def encode_prompts(
     data, most_tokens = data or PromptData(), longest(lengths)
     kept, encoded = [], []
     lengths_refused: dict[str, int] = {}
-    refused = 0
+    refused = cut = 0
     for number, row in enumerate(rows):
         origin = str(row.get(ORIGIN, f"row {number}"))
         try:
@@ -313,6 +320,7 @@ def encode_prompts(
             continue
         if len(tokens) > most_tokens and data.too_long == "cut":
             tokens = tokens[-most_tokens:]  # what is asked usually comes last
+            cut += 1
         if len(tokens) > most_tokens and data.too_long == "drop":
             continue
         if not 1 <= len(tokens) <= most_tokens:
@@ -327,7 +335,7 @@ def encode_prompts(
         raise FileError(
             str(rows[0].get(ORIGIN, "row 0")), f"no prompt has at most {most_tokens} tokens"
         )
-    return Prompts(kept, encoded, len(rows) - len(kept))
+    return Prompts(kept, encoded, len(rows) - len(kept), cut)
 
 
 def _wrong_lengths(lengths: Mapping[str, int], most_tokens: int) -> FileError:
@@ -368,11 +376,13 @@ class HeldOut:
         columns: Left-padded `prompt_tokens` (rows, P) and where they are, `prompt_present`; the samples of a
             prompt are consecutive.
         dropped: Prompts that were left out for their length.
+        cut: Prompts that lost their beginning for it.
     """
 
     rows: list[dict[str, object]]
     columns: Columns
     dropped: int
+    cut: int = 0
 
 
 def held_out_of(
@@ -415,7 +425,7 @@ def held_out_of(
         "prompt_tokens": tokens.repeat(samples, axis=0),
         "prompt_present": present.repeat(samples, axis=0),
     }
-    return HeldOut(prompts.rows, held, prompts.dropped)
+    return HeldOut(prompts.rows, held, prompts.dropped, prompts.cut)
 
 
 def _contradictions(job: Job) -> Iterator[UserError]:

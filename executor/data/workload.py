@@ -206,6 +206,7 @@ class PromptBatches:
     Attributes:
         rows: All prompts that the job uses, as texts.
         dropped: How many were left out for their length.
+        too_long: What became of prompts that are too long, in words; empty without any.
         held_out: Those of its evaluation; None without one.
 
     Raises:
@@ -220,6 +221,7 @@ class PromptBatches:
         assert found is not None, "data without mistakes has prompts"
         self.tokenizer = tokenizer
         self.rows, self.dropped = found.rows, found.dropped
+        self.too_long = _words_of_long(found, self.held_out)
         self._encoded = {
             id(row): tokens for row, tokens in zip(found.rows, found.tokens, strict=True)
         }
@@ -240,6 +242,18 @@ class PromptBatches:
             "prompt_present": present.repeat(samples, axis=0),
         }
         return columns if self._texts is None else columns | self._texts.columns(iteration)
+
+
+def _words_of_long(found: Prompts, held_out: HeldOut | None) -> str:
+    """Return how many prompts are not as they are in their file, for their length; empty where all are."""
+    counts = {
+        "prompts left out for their length": found.dropped,
+        "prompts cut at their beginning": found.cut,
+    }
+    if held_out is not None:
+        counts["held-out prompts left out for their length"] = held_out.dropped
+        counts["held-out prompts cut at their beginning"] = held_out.cut
+    return "; ".join(f"{words}: {count:,}" for words, count in counts.items() if count)
 
 
 def prompt_stream(job: Job, rows: Sequence[dict[str, Any]]) -> PromptStream:

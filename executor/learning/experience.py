@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final
 
 import torch
 import torch.nn.functional as F  # noqa: N812  # torch's own name for it
@@ -373,6 +374,8 @@ ESTIMATORS: dict[Advantage, Estimator] = {
     "whitened-group": _whitened_group,
     "none": _none,
 }
+# Those that compare a response with the others of its prompt: where all have one reward, it teaches nothing.
+COMPARING: Final[tuple[Advantage, ...]] = ("group", "group-mean", "leave-one-out", "whitened-group")
 
 
 EMPTY: Mapping[str, float] = MappingProxyType({})
@@ -428,7 +431,12 @@ def make_experience(
     }
     if "pretrain_tokens" in batch and job.pretrain is not None:
         rows = _with_texts(rows, batch, job.pretrain.coefficient, updates, reduce_sum)
-    return rows, _sums(batch)
+    sums = _sums(batch)
+    if algorithm.advantage in COMPARING:
+        groups = _groups(batch["rewards"], job.workload.samples_per_prompt)
+        alike = (groups == groups[:, :1]).all(dim=1).sum().item()
+        sums["equal_rewards_sum"] = alike * groups.shape[1]
+    return rows, sums
 
 
 def _sample_rewards(job: Job, batch: Batch) -> Tensor:

@@ -549,4 +549,5 @@ def _backbone(config: Any, attention: str) -> Any:
     # Else the gradient of that token's row is left out, in some layouts.
     backbone.embed_tokens.padding_idx = None
     split_fused_projections(backbone)
-    return backbone.float()
+    # Without dropout: what is learnt from is what was sampled.
+    return backbone.float().eval()

@@ -41,7 +41,7 @@ class GenerateSettings:
     Attributes:
         max_running: Most sequences of a wave.
         seed: With the iteration and the row's number it starts the row's random numbers.
-        eos_id: Token that ends a response early; it is the response's last token.
+        end_ids: Tokens each of which ends a response early; it is the response's last token.
         turn: Of an episode, counted from 0; each has random numbers of its own.
         greedy: Take the likeliest token instead of sampling; log-probabilities are at the temperature.
     """
@@ -50,7 +50,7 @@ class GenerateSettings:
     temperature: float
     seed: int
     iteration: int
-    eos_id: int
+    end_ids: tuple[int, ...]
     turn: int = 0
     greedy: bool = False
 

@@ -47,9 +47,10 @@ class Response:
         """Return the kind of each of `tokens`, as `rlplan.executor.data.batches` numbers them."""
         return [RESPONSE] * len(self.tokens)
 
-    def has_ended(self, eos_id: int) -> bool:
+    def has_ended(self, end_ids: tuple[int, ...]) -> bool:
         """Tell whether the last token ends the response."""
-        return len(self.tokens) == self.most_tokens or self.tokens[-1:] == [eos_id]
+        is_full = len(self.tokens) == self.most_tokens
+        return is_full or (bool(self.tokens) and self.tokens[-1] in end_ids)
 
 
 class Session(Protocol):
@@ -174,7 +175,7 @@ class _RunningWave:
         self, shard: ModelShard, settings: GenerateSettings, responses: Sequence[Response]
     ) -> None:
         self._responses, self.running = responses, list(responses)
-        self._eos_id, self._step = settings.eos_id, 0
+        self._end_ids, self._step = settings.end_ids, 0
         prefixes = [np.append(each.prompt, each.tokens).astype(np.int64) for each in responses]
         left = [each.most_tokens - len(each.tokens) for each in responses]
         tokens, present = (
@@ -204,8 +205,8 @@ class _RunningWave:
             self._step += 1
         new = slice(self._width + begin, self._width + self._step)
         _note(self._responses, self._sequences, new, version)
-        ended = [each for each in self.running if each.has_ended(self._eos_id)]
-        self.running = [each for each in self.running if not each.has_ended(self._eos_id)]
+        ended = [each for each in self.running if each.has_ended(self._end_ids)]
+        self.running = [each for each in self.running if not each.has_ended(self._end_ids)]
         return ended
 
 

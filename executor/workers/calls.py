@@ -228,7 +228,7 @@ class PoolSetup:
     Attributes:
         tasks: The pool's tasks, in the dataflow's order.
         seed: Of weights and samples.
-        eos_id: Token that ends a response; -1 where none does.
+        end_ids: Tokens each of which ends a response; empty where none does.
         rows: The prompts that the job uses, as texts, where environments read them.
         folder: What relative paths in the job are relative to.
         clock_offsets: By node's id, the seconds that its clock is ahead of the controller's; others share it.
@@ -237,7 +237,7 @@ class PoolSetup:
     plan: Plan
     tasks: tuple[Task, ...]
     seed: int
-    eos_id: int
+    end_ids: tuple[int, ...]
     rows: list[dict[str, Any]] = field(default_factory=list)
     folder: Path = Path()
     clock_offsets: Mapping[str, float] = field(default_factory=dict)

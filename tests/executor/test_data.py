@@ -44,6 +44,10 @@ def test_rows_keep_their_keys_and_know_their_line(tmp_path):
     ("text", "message"),
     [
         ('{"prompt": "a"}\n{"promt": "b"}\n', "line 2: prompt: is missing; did you mean 'promt'"),
+        (
+            '{"question": "a", "answer": "1"}\n',
+            "line 1: prompt: is missing; allowed: one that prompt_data.column names: answer, question",
+        ),
         ('{"prompt": "a"\n', "line 1: is not JSON"),
         ('["a"]\n', "line 1: is not an object; found 'list'"),
         ('{"prompt": 3}\n', "line 1: prompt: is no prompt; found 3; allowed: a text, or a list"),
@@ -68,8 +72,52 @@ def test_a_missing_file_names_the_nearest(tmp_path):
 
 
 def test_a_folder_without_a_data_set_is_refused(tmp_path):
-    with pytest.raises(FileError, match="is a folder without a data set; allowed: parquet files"):
+    with pytest.raises(FileError, match="is a folder without a data set; allowed: parquet or"):
         load_prompts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "split", "read"),
+    [
+        (("train-00000-of-00002", "train-00001-of-00002", "test-00000-of-00001"), "train", (0, 1)),
+        (("train", "test"), "test", (1,)),
+        (("gsm8k_train1", "gsm8k_dev"), "validation", (1,)),
+        (("train_sft-00000-of-00001", "train_prefs-00000-of-00001"), "train_prefs", (1,)),
+        (("test-00000-of-00001", "test-00001-of-00002"), "train", (0, 1)),  # there is one split
+        (("a", "b"), "train", (0, 1)),
+    ],
+)
+def test_of_a_folder_whose_files_are_of_several_splits_one_is_read(tmp_path, names, split, read):
+    for number, name in enumerate(names):
+        table = pa.Table.from_pylist([{"prompt": str(number)}])
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    found = load_prompts(tmp_path, PromptData(split=split))
+    assert [row["prompt"] for row in sorted(found, key=lambda row: row["prompt"])] == list(
+        map(str, read)
+    )
+
+
+def test_files_of_a_folder_are_tables_or_lines_there_or_in_its_folder_data(tmp_path):
+    (tmp_path / "data").mkdir()
+    lines = {"train": '{"prompt": "a"}\n{"promt": 1}\n', "test": '{"prompt": "b"}\n'}
+    for name, text in lines.items():
+        (tmp_path / "data" / f"{name}.jsonl").write_text(text)
+    mistakes = []
+    found = load_prompts(tmp_path, refuse=mistakes.append)
+    assert [row["prompt"] for row in found] == ["a"]
+    assert [str(each).partition("data/")[2][:28] for each in mistakes] == [
+        "train.jsonl: line 2: prompt:"
+    ]
+    table = pa.Table.from_pylist([{"prompt": "c"}])
+    parquet.write_table(table, tmp_path / "data" / "train.parquet")
+    assert [row["prompt"] for row in load_prompts(tmp_path)] == ["c"]
+
+
+def test_a_split_that_no_file_of_several_has_is_named(tmp_path):
+    for name in ("train", "test"):
+        parquet.write_table(pa.Table.from_pylist([{"prompt": "a"}]), tmp_path / f"{name}.parquet")
+    with pytest.raises(FileError, match="has no such split; found 'validation'; allowed: test, tr"):
+        load_prompts(tmp_path, PromptData(split="validation"))
 
 
 CHAT = [{"role": "user", "content": "What is 6 x 7?"}]
@@ -187,9 +235,10 @@ def test_prompts_that_are_too_long_are_dropped_or_cut_where_the_job_says_so():
     dropped = encode_prompts(rows, ByteTokenizer(), 3, PromptData(too_long="drop"))
     assert [row["prompt"] for row in dropped.rows] == ["a", "bc"]
     assert dropped.tokens == [[257, 97], [257, 98, 99]]
-    assert dropped.dropped == 1
+    assert (dropped.dropped, dropped.cut) == (1, 0)
     cut = encode_prompts(rows, ByteTokenizer(), 3, PromptData(too_long="cut"))
     assert cut.tokens == [[257, 97], [98, 99, 100], [257, 98, 99]]
+    assert (cut.dropped, cut.cut) == (0, 1)
     with pytest.raises(FileError, match="no prompt has at most 1 tokens"):
         encode_prompts(rows, ByteTokenizer(), 1, PromptData(too_long="drop"))
 

@@ -1,6 +1,7 @@
 """Estimators of the algorithms after PPO and GRPO: against plain loops and the papers' formulas."""
 
 import statistics
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
-from rlplan.executor.learning.experience import leave_one_out_advantages
-from rlplan.job import Hyperparameters
+from rlplan.executor.learning.experience import leave_one_out_advantages, make_experience
+from rlplan.job import Hyperparameters, Rewards
 from tests.executor.advantage_cases import (
     PPO,
     SETTINGS,
@@ -17,6 +18,7 @@ from tests.executor.advantage_cases import (
     random_batch,
     slow_gae,
 )
+from tests.executor.plans import make_job
 
 
 def places_of(batch, row, prefix=""):
@@ -163,3 +165,18 @@ def test_a_kl_penalty_in_the_loss_leaves_the_rewards_alone():
     without = Hyperparameters(kl_coefficient=0.0)
     ours, plain = (advantages_of(PPO, batch, settings) for settings in (in_loss, without))
     assert torch.equal(ours["returns"], plain["returns"])
+
+
+@pytest.mark.parametrize(("algorithm", "alike"), [("grpo", 2.0), ("rloo", 2.0), ("ppo", None)])
+def test_samples_whose_prompt_has_one_reward_for_all_are_counted_where_they_are_compared(
+    algorithm, alike
+):
+    job = replace(
+        make_job(algorithm, prompts=2, samples_per_prompt=2), rewards=Rewards(function="digits")
+    )
+    parts = torch.tensor([[1, 2]]).repeat(4, 1)
+    columns = {"tokens": parts, "parts": parts, "rule_scores": torch.tensor([0.1, 0.1, 0.0, 1.0])}
+    for name in ("log_probs", "reference_log_probs", "values"):
+        columns[name] = torch.zeros(4, 2)
+    _, sums = make_experience(job, load_algorithm(algorithm), columns, {}, lambda each: each)
+    assert sums.get("equal_rewards_sum") == alike

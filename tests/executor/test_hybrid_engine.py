@@ -121,7 +121,7 @@ def greedy_tokens(shard):
         torch.arange(6),
         7,
         GenerateSettings(
-            max_running=5, temperature=1.0, seed=1, iteration=0, eos_id=-1, greedy=True
+            max_running=5, temperature=1.0, seed=1, iteration=0, end_ids=(), greedy=True
         ),
     )
     return made.tokens.numpy(), made.log_probs.numpy()

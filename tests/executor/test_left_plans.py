@@ -18,7 +18,7 @@ DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 def test_a_worker_that_leaves_a_plan_holds_nothing_of_it_and_takes_up_another(device):
     plan = make_plan(make_job(), {"p0": (1, ROLES)})
     on_device = tuple(task for task in check_runnable(plan) if task.has_model)
-    setup = PoolSetup(plan=plan, tasks=on_device, seed=1, eos_id=-1)
+    setup = PoolSetup(plan=plan, tasks=on_device, seed=1, end_ids=())
     place = RankInPool(rank=0, ranks=1, address="", device=device)
     worker, weights, held = Worker(), [], []
     for _ in range(2):

@@ -218,9 +218,3 @@ def test_a_run_that_may_move_has_numbers_of_replicas_and_no_range(asked, words):
     with pytest.raises((CapabilityError, FileError), match=words):
         check_coming(read_replicas(asked), BEFORE, moves=True)
     check_coming(read_schedule("0:1,2:2"), BEFORE, moves=True)
-
-
-def test_moves_beside_replicas_on_a_cluster_are_refused_with_what_is_to_be_done_instead():
-    with pytest.raises(CapabilityError, match="never tried there"):
-        check_coming(read_schedule("2"), BEFORE, moves=True, joins=True)
-    check_coming(read_schedule("2"), BEFORE, moves=False, joins=True)

@@ -34,7 +34,7 @@ def generated(shard, rows, max_running, *, greedy=False):
     for row in range(rows):
         present[row, : row % 3] = False
     settings = GenerateSettings(
-        max_running=max_running, temperature=1.0, seed=1, iteration=4, eos_id=7, greedy=greedy
+        max_running=max_running, temperature=1.0, seed=1, iteration=4, end_ids=(7,), greedy=greedy
     )
     lengths = torch.tensor([WIDTH - row % 4 for row in range(rows)])
     made = TorchStaticEngine(shard).generate(
@@ -84,7 +84,7 @@ def generate_when_the_first_stage_is_ahead(folder, rank, stages):
         torch.full((4,), WIDTH),
         torch.arange(4),
         WIDTH,
-        GenerateSettings(max_running=4, temperature=1.0, seed=1, iteration=0, eos_id=-1),
+        GenerateSettings(max_running=4, temperature=1.0, seed=1, iteration=0, end_ids=()),
     )
     return rows
 

@@ -190,7 +190,7 @@ def test_greedy_tokens_are_those_of_transformers(model, folders):
         torch.arange(rows),
         STEPS,
         GenerateSettings(
-            temperature=1.0, eos_id=-1, max_running=4, greedy=True, seed=0, iteration=0
+            temperature=1.0, end_ids=(), max_running=4, greedy=True, seed=0, iteration=0
         ),
     )
     assert made.tokens[:, PROMPT:].tolist() == expected
@@ -263,3 +263,9 @@ def test_weights_of_a_folder_that_are_not_finite_are_named(tmp_path, value):
     model.save_pretrained(tmp_path)
     with pytest.raises(FileError, match=r"layers\.2\.mlp\.up_proj\.weight: holds weights that are"):
         shard_in(TaskPlan(pool="p0", micro_batch=3), 1, 0, tmp_path)
+
+
+def test_dropout_of_a_folder_is_off(tmp_path):
+    made("phi3", {"resid_pdrop": 0.5, "attention_dropout": 0.5}).save_pretrained(tmp_path)
+    _, found = log_probs_in(0, 1, {}, tmp_path)
+    torch.testing.assert_close(torch.tensor(found), theirs(tmp_path)[0], rtol=0, atol=1e-5)

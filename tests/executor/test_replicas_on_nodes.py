@@ -123,6 +123,35 @@ def test_what_was_just_given_back_counts_before_a_run_begins_with_fewer_replicas
     assert looks[-1] <= SETTLE_SECONDS
 
 
+def test_a_run_begins_without_the_replica_of_a_node_that_turns_out_to_be_lost(monkeypatch):
+    """Ray counts a lost node as there for a while: a retry, or a move, soon behind the loss asks it for workers."""
+    plan, there = on_nodes((2, 1), (1, 1)), []
+    for name, cores in (("ab", 2.0), ("cd", 1.0)):
+        total = {"CPU": cores}
+        there.append(RayNode(id=name * 28, address="127.0.0.2", total=total, free=total))
+    lost = there[1]
+
+    class OnNode:
+        def __init__(self, labels):
+            self._node = labels[0][nodes.NODE_ID]
+
+        def wait(self, _):
+            if self._node == lost.id:
+                there[:] = [each for each in there if each is not lost]
+            return self._node != lost.id
+
+    monkeypatch.setattr(nodes, "ray_nodes", lambda: tuple(there))
+    monkeypatch.setattr(
+        nodes,
+        "placement_group",
+        lambda *_, bundle_label_selector, **__: OnNode(bundle_label_selector),
+    )
+    monkeypatch.setattr(ray.util, "remove_placement_group", lambda _: None)
+    monkeypatch.setattr(nodes, "SETTLE_SECONDS", 0.0)
+    with placed_workers(plan, 0.0, pytest.fail, lambda _: {}, 2) as placed:
+        assert placed.replicas.placed == [0]
+
+
 def test_a_node_that_did_not_do_for_a_replica_is_not_taken_by_a_retry_either(monkeypatch):
     plan, refused, said = on_nodes((2, 1), (1, 1)), set(), []
     there = [

@@ -15,9 +15,7 @@ from rlplan.executor.weights.shard import build_shard
 from tests.executor.plans import TINY
 
 LENGTHS = [3, 9, 1, 7, 5, 9]
-SETTINGS = GenerateSettings(
-    max_running=4, temperature=1.0, seed=5, iteration=1, eos_id=TINY.vocab_size
-)
+SETTINGS = GenerateSettings(max_running=4, temperature=1.0, seed=5, iteration=1, end_ids=())
 PROMPTS = [[97, 98, 99], [100], [101, 102], [97, 98, 99], [103, 104], [105]]
 
 
@@ -70,6 +68,16 @@ def test_waves_of_a_streamed_batch_are_those_of_a_synchronous_one_to_the_last_bi
         assert response.log_probs == log_probs.tolist()
     assert calls[2] == 0  # the shortest is handed over while its wave goes on
     assert calls[4] > calls[1]  # the next wave begins when that has ended
+
+
+def test_a_response_ends_at_each_of_several_tokens(whole):
+    ends = (whole[1][0][4], whole[3][0][2])
+    settings = replace(SETTINGS, end_ids=ends)
+    found, _ = ended(WaveSession(shard_of(), settings, "streaming", "drain"), responses(), 2)
+    for response, (tokens, _) in zip(found, whole, strict=True):
+        first = next((at for at, token in enumerate(tokens) if token in ends), len(tokens) - 1)
+        assert response.tokens == tokens[: first + 1]
+    assert len(found[1].tokens) < len(whole[1][0])
 
 
 @pytest.mark.parametrize("in_flight", ["drain", "keep", "recompute"])

@@ -106,6 +106,15 @@ def test_an_iteration_is_told_in_one_line():
     )
 
 
+def test_a_line_says_how_many_responses_are_in_groups_of_equal_rewards():
+    plan, tasks, record = safe_rlhf()
+    metrics = iteration_metrics(plan, tasks, record)
+    assert "KL 0.025, 75% in groups of equal rewards, 5.0" in progress_line(
+        4, metrics | {"equal_rewards": 0.75}
+    )
+    assert "equal" not in progress_line(4, metrics | {"equal_rewards": 0.0})
+
+
 def test_responses_of_all_rounds_count_in_the_mean_length():
     job = make_job("dapo", samples_per_prompt=2, prompts=4)
     plan = make_plan(job, {"p0": (1, ("actor",))})

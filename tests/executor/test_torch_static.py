@@ -13,7 +13,7 @@ from tests.executor.plans import TINY
 WIDTH = 6
 
 
-def generated(present, lasts=None, *, numbers=None, max_running=8, greedy=False):
+def generated(present, lasts=None, *, numbers=None, max_running=8, greedy=False, end_ids=()):
     """Return what is said after prompts, which stand where `present` says, and the rows of each pass.
 
     Args:
@@ -33,7 +33,7 @@ def generated(present, lasts=None, *, numbers=None, max_running=8, greedy=False)
         temperature=1.0,
         seed=5,
         iteration=1,
-        eos_id=TINY.vocab_size,
+        end_ids=end_ids,
         greedy=greedy,
     )
     made = TorchStaticEngine(shard).generate(
@@ -56,6 +56,17 @@ def test_prompts_of_one_length_say_the_same_beside_a_shorter_one_and_without_it(
 
     assert alone.tokens[:2].equal(beside.tokens[:2])
     torch.testing.assert_close(alone.log_probs[:2], beside.log_probs[:2])
+
+
+def test_a_response_ends_at_each_of_several_tokens():
+    present = torch.ones(3, 4, dtype=torch.bool)
+    whole, _ = generated(present, [1, 2, 3])
+    ends = (int(whole.tokens[0, 4]), int(whole.tokens[1, 6]))
+    made, _ = generated(present, [1, 2, 3], end_ids=ends)
+    for row, said in enumerate(whole.tokens[:, 4:].tolist()):
+        first = next((at for at, token in enumerate(said) if token in ends), WIDTH - 1)
+        assert made.tokens[row, 4:].tolist() == said[: first + 1] + [0] * (WIDTH - 1 - first)
+    assert made.tokens[0, 5] == 0
 
 
 def test_a_short_prompt_says_the_same_alone_and_beside_longer_ones():

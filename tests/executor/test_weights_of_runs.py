@@ -14,8 +14,9 @@ from rlplan.errors import CapabilityError, FileError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.checkpoints import find_checkpoint, model_of
 from rlplan.executor.control.export import check_exports
+from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.control.run import Saving
-from rlplan.executor.control.weights import with_weights
+from rlplan.executor.control.weights import end_ids_of, with_weights
 from rlplan.executor.execute import execute
 from rlplan.executor.weights.pretrained import INDEX, WHOLE, weight_paths
 from rlplan.executor.weights.stored_shards import whole_weights
@@ -26,6 +27,7 @@ from rlplan.profiles.jobs.resolve import resolve_job
 from tests.cases import only
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_pretrained import MODELS, made
+from tests.executor.test_tokenizer import write_tokenizer
 
 SAMPLED = {"eos_token_id": [2, 7], "temperature": 0.7, "do_sample": True}
 POLICY = ("actor", "reference")
@@ -202,6 +204,87 @@ def test_a_quantised_checkpoint_is_refused_by_its_configuration(folder, tmp_path
     quantised = {"quant_method": "fp8", "weight_block_size": [128, 128]}
     (copy / "config.json").write_text(json.dumps(config | {"quantization_config": quantised}))
     assert "quantization_config: is of a quantised" in refused(plan_of(job_of(copy)))
+
+
+def test_a_model_that_attends_later_tokens_is_refused(tmp_path):
+    family, settings = MODELS["gemma3"]
+    made(family, settings | {"vocab_size": 263}).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"use_bidirectional_attention": True})
+    )
+    assert "use_bidirectional_attention: is of a model" in refused(plan_of(job_of(tmp_path)))
+
+
+def test_angles_that_hang_on_the_longest_sequence_of_a_batch_are_refused_where_sequences_may_be_long(
+    tmp_path,
+):
+    family, settings = MODELS["phi3"]
+    rope = {
+        "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4,
+    }  # fmt: skip
+    more = {"vocab_size": 263, "rope_parameters": rope, "original_max_position_embeddings": 11}
+    made(family, settings | more).save_pretrained(tmp_path)
+    plan = plan_of(job_of(tmp_path))
+    with_weights(plan, check_runnable(plan))  # 6 and 5 tokens
+    work = replace(plan.job.workload, response_tokens=6)
+    said = refused(replace(plan, job=replace(plan.job, workload=work)))
+    assert "rope_scaling: has other angles in sequences above 11 tokens" in said
+    assert "not 12 (job.workload)" in said
+
+
+def test_angles_of_an_unknown_kind_are_refused(folder, tmp_path):
+    copy = broken(folder, tmp_path, lambda _: None)
+    config = json.loads((copy / "config.json").read_text())
+    del config["rope_parameters"]
+    (copy / "config.json").write_text(json.dumps(config | {"rope_scaling": {"type": "mrope"}}))
+    assert "rope_scaling: is of no kind that runs here; found 'mrope'" in refused(
+        plan_of(job_of(copy))
+    )
+
+
+@pytest.mark.parametrize(
+    ("generation", "config", "ends"),
+    [
+        ({"eos_token_id": [1, 106]}, {"eos_token_id": 5}, (258, 1, 106)),
+        ({"eos_token_id": 258}, {}, (258,)),
+        ({}, {"eos_token_id": 5}, (258,)),
+        (None, {"eos_token_id": 5}, (258, 5)),
+        (None, {"eos_token_id": None}, (258,)),
+    ],
+)
+def test_a_response_ends_at_the_tokenizers_token_and_at_those_of_the_folder(
+    folder, tmp_path, generation, config, ends
+):
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    job = replace(job_of(folder), weights=FrozenDict({"actor": str(tmp_path)}), tokenizer="a")
+    assert end_ids_of(job, 258) == ends
+    assert end_ids_of(replace(job, tokenizer="bytes"), 258) == (258,)  # its ids are others
+    assert end_ids_of(replace(job, weights="random"), 258) == (258,)
+    endless = replace(job, workload=replace(job.workload, ignore_eos=True))
+    assert end_ids_of(endless, 258) == ()
+
+
+@pytest.mark.ray
+def test_responses_of_a_run_end_where_its_folder_says(folder, tmp_path, shared_workers):
+    """Each token of the vocabulary ends one."""
+    weights = broken(folder, tmp_path, lambda _: None)
+    generation = {"eos_token_id": list(range(263))}
+    (weights / "generation_config.json").write_text(json.dumps(generation))
+    write_tokenizer(tmp_path / "words", eos_token="<eos>")
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "one two"}\n')
+    job = replace(job_of(weights), tokenizer=str(tmp_path / "words"), prompts_file="prompts.jsonl")
+    execute(plan_of(job), tmp_path / "run", iterations=1, seed=1, warmup=0, folder=tmp_path)
+    (row,) = read_metrics(tmp_path / "run")
+    assert (row["response_tokens"], row["longest_response"]) == (1.0, 1.0)
+
+
+def test_ends_that_are_no_ids_are_refused(folder, tmp_path):
+    copy = broken(folder, tmp_path, lambda _: None)
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": ["</s>"]}))
+    assert "generation_config.json: eos_token_id: is no id" in refused(plan_of(job_of(copy)))
 
 
 def test_a_head_that_is_not_the_embedding_though_it_is_to_be_is_refused(folder, tmp_path):

@@ -39,6 +39,7 @@ def test_chats_of_a_parquet_file_become_columns_and_long_ones_are_left_out(tmp_p
     )
     batches = PromptBatches(job, tmp_path)
     assert batches.dropped == 1
+    assert batches.too_long == "prompts left out for their length: 1"
     assert [(row["prompt"], row["answer"]) for row in batches.rows] == [
         ("one two ", "3"),
         ("two ", "2"),

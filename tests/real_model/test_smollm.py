@@ -94,7 +94,7 @@ def in_layout(rank, ranks, settings, folder, tokens, parts, widest):
             torch.arange(3),
             NEW,
             GenerateSettings(
-                temperature=1.0, eos_id=-1, max_running=3, greedy=True, seed=0, iteration=0
+                temperature=1.0, end_ids=(), max_running=3, greedy=True, seed=0, iteration=0
             ),
         )
         answers = made.tokens[:, widest:].tolist()

@@ -49,7 +49,7 @@ def settings(**changes):
     """Return how the tests' responses are drawn."""
     return GenerateSettings(
         **(
-            {"max_running": 3, "temperature": 1.0, "seed": 7, "iteration": 0, "eos_id": -1}
+            {"max_running": 3, "temperature": 1.0, "seed": 7, "iteration": 0, "end_ids": ()}
             | changes
         )
     )

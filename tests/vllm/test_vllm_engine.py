@@ -89,7 +89,7 @@ def test_a_response_ends_with_the_end_token():
     width = PROMPTS.shape[1]
     end = int(whole.tokens[3, width + 4])
     first = whole.tokens[3, width:].tolist().index(end)
-    made = generate(vllm, eos_id=end)
+    made = generate(vllm, end_ids=(end,))
     assert (made.parts[3] == RESPONSE).sum() == first + 1
     assert made.tokens[3, width + first] == end
     assert not made.tokens[3, width + first + 1 :].any()

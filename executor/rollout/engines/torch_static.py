@@ -159,7 +159,9 @@ class Wave:
         made.tokens[:, at] = torch.where(running, chosen, 0)
         made.parts[:, at] = torch.where(running, RESPONSE, PADDING).to(torch.int8)
         made.log_probs[:, at] = torch.where(running, log_prob, 0.0)
-        self._running = running & (chosen != self._settings.eos_id)
+        for end in self._settings.end_ids:
+            running = running & (chosen != end)
+        self._running = running
         self._step += 1
         return self._step < self._steps and bool(self._running.any())
 

@@ -250,8 +250,8 @@ def _sampling(length: int, row: int, settings: GenerateSettings) -> Any:
         temperature=0.0 if settings.greedy else settings.temperature,
         seed=int(seed.generate_state(1)[0]),
         max_tokens=length,
-        stop_token_ids=[settings.eos_id] if settings.eos_id >= 0 else [],
-        ignore_eos=True,  # the config's; the job's tokenizer says which token ends a response
+        stop_token_ids=list(settings.end_ids),
+        ignore_eos=True,  # the config's own: a job may have responses of full length
         logprobs=0,
         detokenize=False,
     )

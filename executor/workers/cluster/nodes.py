@@ -581,6 +581,8 @@ def _ready_parts(
             _remove(parts)
             parts.clear()
             lacking, settles = _why_not_ready(nodes), False
+            if _fewer_do(nodes, choices, look()):  # one of them was lost, and Ray did not know yet
+                continue
         else:
             settles = None not in matched(nodes, all_there, whole=True)
         most_seconds = max(wait_seconds, SETTLE_SECONDS if settles else 0.0)
@@ -591,6 +593,15 @@ def _ready_parts(
             told = lacking
             tell(f"{lacking}; waits up to {left:.0f} s")
         time.sleep(min(LOOK_SECONDS, max(0.0, left)))
+
+
+def _fewer_do(
+    nodes: Sequence[PlanNode], choices: Sequence[Sequence[PlanNode]], there: Sequence[RayNode]
+) -> bool:
+    """Tell whether the nodes that a plan was to stand on are there no more, and another choice of it has all of its own."""
+    return None in matched(nodes, there) and any(
+        None not in matched(each, there) for each in choices
+    )
 
 
 def _why_not_ready(nodes: Sequence[PlanNode]) -> str:

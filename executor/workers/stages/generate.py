@@ -170,7 +170,7 @@ class Stage:
             temperature=setup.plan.job.hyperparameters.temperature,
             seed=setup.seed,
             iteration=iteration,
-            eos_id=setup.eos_id,
+            end_ids=setup.end_ids,
             greedy=greedy,
         )
 
