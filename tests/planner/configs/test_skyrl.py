@@ -382,3 +382,11 @@ def test_ranks_that_do_not_divide_an_update_lose_samples_stop_or_are_filled_up(
         rules = {rule.name for rule in rules_of("skyrl") if rule.broken(settings)}
         assert "updates-are-shared-out-evenly" in rules
         assert not any("filled up" in each for each in found.doubts())
+
+
+def test_engines_serve_a_checkpoint_of_four_bits_beside_the_trainers_own():
+    more = ("trainer.policy.model.path=casperhansen/Qwen3.6-35B-A3B-INT4-RTN",)
+    trained = "trainer.policy.model.fake_int4_qat.bf16_base_path=Qwen/Qwen3.6-35B-A3B"
+    served = skyrl("together", *more, trained)
+    assert served.job.rollout_precision == "int4"
+    assert skyrl("together", *more).job.rollout_precision is None
