@@ -31,7 +31,9 @@ def own_defaults(settings: Settings, checkouts: Iterable[Path]) -> tuple[Path | 
     """
     sheet = settings.sheet
     if CONFIG not in sheet.settings or not sheet.own_folders:
-        return None, {}
+        coded = sheet.told_by_code
+        found = (each for each in checkouts if any((each / name).is_file() for name in coded))
+        return next(found, None), {}
     named = settings.flat.get(INHERITS) or settings.flat.get(FLAG)
     name = str(sheet.settings[CONFIG].default if named is None else named.value)
     places = [each.removeprefix(ANY_FOLDER) for each in sheet.own_folders if each[-1] != "*"]
