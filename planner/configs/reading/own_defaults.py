@@ -131,7 +131,8 @@ def _usual(setting: Setting, sheet: ConfigSheet, key: str) -> object:
     """Return the sheet's default of a setting; where it has none, that of what it follows, or what a key's usual value is."""
     if setting.default is None and setting.follows is not None:
         return sheet.settings[setting.follows].default
-    return sheet.usual.get(key) if setting.default is None else setting.default
+    usual = sheet.usual.get(key) if setting.default is None else setting.default
+    return usual[0] if isinstance(usual, tuple) else usual
 
 
 def _differs(setting: Setting, usual: object, found: object) -> bool:
