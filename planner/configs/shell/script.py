@@ -175,7 +175,9 @@ def _filled_in(text: str, parse: Callable[[str], "Node"]) -> str:
     """Return a script's text in which a word to be filled in is one, and no pair of files; what stands in quotes stays."""
     if not _TO_FILL_IN.search(text):
         return text
-    whole, parts = text.encode(), [parse(text)]
+    root = parse(text)
+    # The tree is of commands that end with their lines (`_root_of`), which the text may not have.
+    whole, parts = text.encode()[: root.start_byte] + (root.text or b""), [root]
     quoted = list[tuple[int, int]]()
     while parts:
         part = parts.pop()

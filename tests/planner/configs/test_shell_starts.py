@@ -414,7 +414,10 @@ def test_a_pipeline_above_one_that_is_redirected_ends_with_its_line(tmp_path):
         "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct \\\n"
         "  data.train_batch_size=96 2>&1 | tee run.log\n"
     )
-    kill = "ps aux | grep ray | awk '{print $2}' | xargs kill -9\n"
+    kill = "\nps aux | grep ray | awk '{print $2}' | xargs kill -9\n"
     script.write_text(kill + command, encoding="utf-8")
+    to_fill_in = f"{kill}{command.replace('run.log', 'run.log <your_root>')}"
+    (tmp_path / "other.sh").write_text(to_fill_in, encoding="utf-8")
     options = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={})
-    assert imported("verl", [str(script)], options).job.workload.prompts == 96
+    for path in (script, tmp_path / "other.sh"):
+        assert imported("verl", [str(path)], options).job.workload.prompts == 96
