@@ -116,8 +116,13 @@ class _RunSettings:
         return is_on(self.value(name))
 
     def is_off(self, name: str) -> bool:
-        """Return whether a setting that turns all of it on is there and off."""
-        return name in self.settings.sheet.settings and self.value(name) in OFF
+        """Return whether a setting that turns all of it on is there and off; a path that cannot be evaluated is one all the same."""
+        setting = self.settings.sheet.settings.get(name)
+        if setting is None:
+            return False
+        given = self.settings.flat.get(self.settings.key_of(name)) if setting.keys else None
+        is_path = name == "checkpoint_on" and setting.default is None
+        return not (is_path and given is not None and given.gaps) and self.value(name) in OFF
 
 
 def _iterations(run: _RunSettings) -> int | None:

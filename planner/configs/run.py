@@ -363,7 +363,8 @@ def draft_of(run: Run, job: Job, path: str) -> PlanDraft:
     generate = run.generate
     if run.usual_running or run.runs_its_own:
         device, named = sheet_of(job, gpu), job.engines.generate or ""
-        usual = own_running(device, named) if run.runs_its_own else usual_running(device)
+        counts = own_running if run.runs_its_own else usual_running
+        usual = counts(device, named)
         generate = replace(generate, max_running=min(usual, generate.max_running))
     for task in tasks_of(load_algorithm(job.algorithm), job):
         if task.generates:

@@ -305,15 +305,18 @@ def lacks_running(sheet: ConfigSheet) -> bool:
     return reads is not None and not reads.default
 
 
-def usual_running(device: DeviceSheet, *, by_memory: bool = False) -> int:
+def usual_running(device: DeviceSheet, engine: str = VLLM, *, by_memory: bool = False) -> int:
     """Return how many sequences vLLM decodes at a time where nobody says it, by its GPU.
 
     vLLM, engine/arg_utils.py (and what tests/engine/test_arg_utils.py expects of it): 1,024 on GPUs of 70 GiB and more
-    other than A100, else 256.
+    other than A100, else 256; its first engine (V0) has 256 on any GPU.
 
     Args:
+        engine: The engine's sheet.
         by_memory: Whether A100 counts as others do: in 0.8.5 (pull requests 17073, of April 2025, and 17885, of May).
     """
+    if engine.startswith(FIRST_ENGINE):
+        return FEW_RUNNING
     is_large = device.memory_bytes >= LARGE_MEMORY_BYTES
     is_large &= by_memory or not device.name.startswith("a100")
     return MOST_RUNNING if is_large else FEW_RUNNING
@@ -322,13 +325,11 @@ def usual_running(device: DeviceSheet, *, by_memory: bool = False) -> int:
 def own_running(device: DeviceSheet, engine: str) -> int:
     """Return how many sequences an engine runs at once where a framework cannot tell it.
 
-    vLLM's first engine (V0) has 256 on any GPU; SGLang's own number, which memory decides, is beyond what is counted here.
+    SGLang's own number, which memory decides, is beyond what is counted here.
     """
-    if engine.startswith(FIRST_ENGINE):
-        return FEW_RUNNING
     if not engine.startswith(VLLM):
         return MOST_RUNNING
-    return usual_running(device, by_memory=engine.startswith(BY_MEMORY))
+    return usual_running(device, engine, by_memory=engine.startswith(BY_MEMORY))
 
 
 def eager_engine(name: str, *, eager: bool) -> str:

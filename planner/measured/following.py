@@ -113,7 +113,7 @@ def followed(path: Path, *, updates: int = 1, grows: bool = False) -> FollowedRu
         return None
     sheet, steps = found.sheet, tuple(found.steps)
     # Figures of one step that stand on several lines, or in several records, come one after another.
-    is_spread = sheet.console_step or sheet.merged_by or event_files(path)
+    is_spread = sheet.console_step or sheet.console_timers or sheet.merged_by or event_files(path)
     held_back = 1 if grows and is_spread else 0
     steps = steps[: len(steps) - held_back]
     numbers = _numbers(sheet, steps)

@@ -49,6 +49,8 @@ PASTED_ROW = re.compile(
 )
 # A key and its figure have a few dozen characters.
 LONGEST_ROW = 300
+# What a step has that came to its end.
+OF_EVERY_STEP = ("generation", "update_actor", "weight_sync")
 # What a step's number is called that stands on the console's line alone.
 STEP_NUMBER = "step"
 # What exported tables call the step and the name of a figure, in small letters.
@@ -237,6 +239,7 @@ def _steps_by_sheet(
     for sheet in sheets:
         printed = _steps_of_blocks(sheet, lines) if sheet.console_step else []
         printed = printed or list(_rows_of_dicts(sheet, lines))
+        printed = printed or list(_timed_steps(sheet, lines))
         found = _merged(sheet, printed or [_keyed(sheet, each) for each in every])
         pasted = [] if any(sheet.step in each for each in found) else _pasted_steps(sheet, lines)
         yield sheet, pasted or found, bool(pasted or summary)
@@ -360,6 +363,27 @@ def _numbered_steps(sheet: LogSheet, lines: Iterable[str]) -> Iterator[Figures]:
             if end.search(line):
                 yield step
                 step = {}
+
+
+def _timed_steps(sheet: LogSheet, lines: Iterable[str]) -> Iterator[Figures]:
+    """Yield the figures of steps whose timers a console prints one by one as they end, the step's own last.
+
+    What an error ends is no step: its timers end without those of the stages behind it.
+    """
+    if not sheet.console_timers:
+        return
+    needed = {key for key, stage in sheet.stages.items() if stage in OF_EVERY_STEP}
+    step: dict[str, float] = {}
+    plain = (ENDS_OF_LINE.sub("", line) for line in lines)
+    for match in (found for line in plain for found in re.finditer(sheet.console_timers, line)):
+        name, number = (each for each in match.groups() if each is not None)
+        key = sheet.console_names.get(name, sheet.console_prefix + name)
+        for known, value in _numbers([(key, number)]).items():
+            step[known] = step.get(known, 0.0) + value
+        if key == sheet.step:
+            if step.keys() >= needed:
+                yield step
+            step = {}
 
 
 def _nested_steps(begins: re.Pattern[str], lines: Sequence[str]) -> Iterator[Figures]:

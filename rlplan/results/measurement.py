@@ -201,6 +201,8 @@ class LogSheet:
         longest_response: Key of the longest response of a step.
         clip_ratio: Key of the share of responses that were cut at the maximum.
         prefixes: What trackers put before these keys.
+        console_timers: A timer's line, or a figure's, of a console that prints each as it ends: name and number, in as many
+            pairs of groups as there are kinds of lines.
         console_step: What stands on the console's line that begins a step (a regular expression), for logs
             whose figures stand on lines of their own.
         console_nested: Whether they stand below it as a YAML document whose mappings make a key together, with slashes.
@@ -243,6 +245,7 @@ class LogSheet:
     clip_ratio: str = ""
     prefixes: tuple[str, ...] = ()
     console_step: str = ""
+    console_timers: str = ""
     console_nested: bool = False
     console_quoted: bool = False
     console_cells: bool = False

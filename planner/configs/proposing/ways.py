@@ -241,10 +241,10 @@ def as_run(job: Job, sheet: ConfigSheet, name: str, way: Arrangement) -> Job:
 
 def _own_running(way: Arrangement, sheet: ConfigSheet, job: Job) -> int | None:
     """Return how many sequences a framework's engine runs at once where no key says it; None where one does."""
-    device = sheet_of(job, job.cluster[0].gpu)
+    device, engine = sheet_of(job, job.cluster[0].gpu), job.engines.generate or ""
     if lacks_running(sheet):
-        return own_running(device, job.engines.generate or "")
-    return usual_running(device) if way.usual_running else None
+        return own_running(device, engine)
+    return usual_running(device, engine) if way.usual_running else None
 
 
 def _pinned_ways(

@@ -31,7 +31,9 @@ def own_defaults(settings: Settings, checkouts: Iterable[Path]) -> tuple[Path | 
     """
     sheet = settings.sheet
     if CONFIG not in sheet.settings or not sheet.own_folders:
-        return None, {}
+        coded = sheet.told_by_code
+        found = (each for each in checkouts if any((each / name).is_file() for name in coded))
+        return next(found, None), {}
     named = settings.flat.get(INHERITS) or settings.flat.get(FLAG)
     name = str(sheet.settings[CONFIG].default if named is None else named.value)
     places = [each.removeprefix(ANY_FOLDER) for each in sheet.own_folders if each[-1] != "*"]
@@ -129,7 +131,8 @@ def _usual(setting: Setting, sheet: ConfigSheet, key: str) -> object:
     """Return the sheet's default of a setting; where it has none, that of what it follows, or what a key's usual value is."""
     if setting.default is None and setting.follows is not None:
         return sheet.settings[setting.follows].default
-    return sheet.usual.get(key) if setting.default is None else setting.default
+    usual = sheet.usual.get(key) if setting.default is None else setting.default
+    return usual[0] if isinstance(usual, tuple) else usual
 
 
 def _differs(setting: Setting, usual: object, found: object) -> bool:

@@ -661,9 +661,10 @@ class _KeyIndex:
         """
         usual = [
             word
-            for each, word in self._sheet.usual.items()
+            for each, words in self._sheet.usual.items()
             for name in spelled(each, self._sheet.roles)
             if fnmatchcase(key, name)
+            for word in (words if isinstance(words, tuple) else (words,))
         ]
         return value is None or value in (usual or (OFF if key in self._named else EMPTY))
 

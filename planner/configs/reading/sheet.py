@@ -319,7 +319,7 @@ class ConfigSheet:
             they change. Where such a key is off, empty or its usual value, nothing is.
         spares: Keys, as patterns, that keep something off the GPUs which the forecast counts there where they are
             on, and the end of its term's name.
-        usual: Values of keys that stand for what is forecast anyway.
+        usual: Values of keys that stand for what is forecast anyway, one or several of each.
         probes: Words of commands by which scripts ask what machine they are on, and whether they succeed on one
             with GPUs.
         sources: Origin of keys and defaults.
@@ -384,7 +384,7 @@ class ConfigSheet:
     not_modelled: FrozenDict[str, str] = FrozenDict()
     changes_work: FrozenDict[str, str] = FrozenDict()
     spares: FrozenDict[str, str] = FrozenDict()
-    usual: FrozenDict[str, Scalar] = FrozenDict()
+    usual: FrozenDict[str, Scalar | tuple[Scalar, ...]] = FrozenDict()
     probes: FrozenDict[str, bool] = FrozenDict()
     sources: FrozenDict[str, str]
 

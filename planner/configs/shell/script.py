@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -40,11 +41,13 @@ from rlplan.planner.configs.shell.words import (
 )
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
+    from tree_sitter import Node, Parser
 
 # What launch scripts stay far below: statements in all, calls inside calls, and characters of a variable.
 MOST_STATEMENTS: Final = 20_000
 MOST_CALLS: Final = 20
+# Commands of a script that the grammar reads together with the line below them.
+MOST_TORN: Final = 20
 MOST_CHARACTERS: Final = 2**16
 MOST_BYTES: Final = 2**20
 # Statements that are made of others, of which not all may be played.
@@ -129,7 +132,7 @@ def evaluate(
     parser = Parser(Language(tree_sitter_bash.language()))
 
     def parse(text: str) -> "Node":
-        return parser.parse(text.encode()).root_node
+        return _root_of(parser, text.encode())
 
     variables: dict[str, Value] = {name: _text(each) for name, each in (environment or {}).items()}
     for name, value in slurm_variables(text).items():
@@ -172,7 +175,9 @@ def _filled_in(text: str, parse: Callable[[str], "Node"]) -> str:
     """Return a script's text in which a word to be filled in is one, and no pair of files; what stands in quotes stays."""
     if not _TO_FILL_IN.search(text):
         return text
-    whole, parts = text.encode(), [parse(text)]
+    root = parse(text)
+    # The tree is of commands that end with their lines (`_root_of`), which the text may not have.
+    whole, parts = text.encode()[: root.start_byte] + (root.text or b""), [root]
     quoted = list[tuple[int, int]]()
     while parts:
         part = parts.pop()
@@ -265,6 +270,34 @@ def _text(given: str | Text) -> Text:
 
 # What comes of a statement whose parts are not all there: where a script is broken off, or is none.
 _SHAPES: Final = (AssertionError, AttributeError, IndexError, StopIteration, ValueError)
+
+
+def _root_of(parser: "Parser", read: bytes) -> "Node":
+    """Return a text's tree, each command of it ended where its line does."""
+    root = parser.parse(read).root_node
+    for _ in range(MOST_TORN):
+        end = next(_run_together(root, read), None)
+        if end is None:
+            break
+        read = read[:end] + b";" + read[end:]
+        root = parser.parse(read).root_node
+    return root
+
+
+def _run_together(root: "Node", read: bytes) -> Iterator[int]:
+    """Yield where a command ends that the grammar reads on into the next line, as a byte: no shell does without a backslash.
+
+    So it does with `a | b | xargs kill -9` above a command that is redirected and piped.
+    """
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node.type == "command":
+            for word, after in pairwise(node.children):
+                between = read[word.end_byte : after.start_byte]
+                if b"\n" in between and not between.strip():
+                    yield word.end_byte
+        waiting.extend(reversed(node.children))
 
 
 class _Script(Branches):

@@ -82,6 +82,7 @@ TREES_NOTE: Final = (
     "begin with and turns that are rows of their own, is computed each time, and FlexAttention is forecast at the rate of other kernels"
 )
 FP8_KEYS: Final = "actor.megatron.fp8_config.*"
+BATCH_NOTE: Final = "{key} is not given: a step has one prompt, as AReaL takes it, unless the program makes batches of its own"
 WORKFLOW_NOTE: Final = "what a workflow does between turns only its program knows"
 
 
@@ -477,6 +478,8 @@ def _notes(settings: Settings, trainer: str) -> Iterator[str]:
         yield PADDED_NOTE
     if any(own.on("shares_prompts") for own in every):
         yield TREES_NOTE
+    if settings.key_of("prompts") not in settings.flat and not is_first(settings):
+        yield BATCH_NOTE.format(key=settings.key_of("prompts"))
     if not is_first(settings):
         yield WORKFLOW_NOTE
         return

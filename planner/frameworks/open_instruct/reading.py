@@ -291,6 +291,10 @@ def _say_doubts(settings: Settings, sampling: DynamicSampling | None) -> None:
 
 def _notes(settings: Settings, algorithm: str, trainer: str) -> Iterator[str]:
     yield from algorithm_notes(settings, algorithm)
+    booked = settings.optional_whole("booked_nodes")
+    used = _nodes(settings, learners_of(settings) + engine_gpus(settings))[1]
+    if booked is not None and booked > used:
+        yield f"{settings.key_of('booked_nodes')}={booked} books more nodes than learners and engines take, which is {used}"
     if settings.on("peft"):
         yield f"{settings.key_of('peft')} {NO_ADAPTER}"
     if trainer == OLMO:

@@ -15,9 +15,9 @@ from rlplan.job import (
     Role,
     TrainerOptions,
 )
-from rlplan.models import Adapter
+from rlplan.models import Adapter, Precision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
-from rlplan.planner.configs.broken import divides
+from rlplan.planner.configs.broken import actor_of, divides
 from rlplan.planner.configs.engine_keys import engine_weights
 from rlplan.planner.configs.losses import (
     algorithm_notes,
@@ -28,6 +28,7 @@ from rlplan.planner.configs.losses import (
     sampled_in_batches,
     sampling_guess,
 )
+from rlplan.planner.configs.models import published_precision
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
@@ -95,7 +96,7 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings, algorithm),
         old_log_prob=_old_log_prob(settings),
-        rollout_precision=engine_weights(settings),
+        rollout_precision=_rollout_precision(settings),
         adapter=_adapter(settings),
         critic_adapter=_critic_adapter(settings) if "critic" in models else None,
         dynamic_sampling=sampling,
@@ -104,6 +105,18 @@ def run_of(settings: Settings) -> Run:
         guesses=tuple(_guesses(settings, sampling)),
         **_modes(settings),
     )
+
+
+def _rollout_precision(settings: Settings) -> Precision | None:
+    """Return the format of the engine's weights: as a key says, or int4 where a checkpoint of these is served.
+
+    The trainer then has another one, of 16 bits (`fake_int4_qat.bf16_base_path`: skyrl/train/config/config.py of 0.3.0).
+    """
+    cast = engine_weights(settings)
+    actor, trained = actor_of(settings), settings.value("trained_path")
+    if cast is not None or actor is None or trained is None:
+        return cast
+    return published_precision(settings.path("model"), actor.name)
 
 
 def trainer_of(settings: Settings) -> str:

@@ -429,3 +429,25 @@ def test_its_console_is_read_and_its_timers_make_up_a_step(tmp_path):
     assert dict(log.stage_seconds) == stages
     assert (log.prompt_tokens, log.response_tokens) == (100.0, 300.0)
     assert dict(log.other_seconds) == {"compute_advantage": 0.5}
+
+
+@pytest.mark.parametrize(("usual", "recompute"), [("True", "full"), ("False", "none")])
+def test_a_checkout_says_by_its_code_whether_layers_are_kept(tmp_path, usual, recompute):
+    code = f"    gradient_checkpointing: bool = field(\n        default={usual}, metadata={{}}\n    )\n"
+    for name, text in (("version.py", '__version__ = "0.3.4"\n'), ("api/cli_args.py", code)):
+        path = tmp_path / "areal" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    file = tmp_path / "grpo.yaml"
+    file.write_text(EARLIER + "allocation_mode: sglang:d4+fsdp:d4\n", encoding="utf-8")
+    task = imported("areal", [str(file)], OPTIONS).draft.tasks["actor.update"]
+    assert task.recompute == recompute
+
+
+def test_a_batch_that_nothing_says_is_of_one_prompt_and_named(tmp_path):
+    file = tmp_path / "grpo.yaml"
+    file.write_text(FILE.replace("{batch_size: 256, max_length: 1024}", "{max_length: 1024}").replace(
+        'consumer_batch_size: "${train_dataset.batch_size}"', "consumer_batch_size: 1"), encoding="utf-8")  # fmt: skip
+    found = imported("areal", [str(file)], OPTIONS)
+    assert found.job.workload.prompts == 1
+    assert any(each.startswith("train_dataset.batch_size is not given") for each in found.notes)

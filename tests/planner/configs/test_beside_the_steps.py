@@ -325,3 +325,10 @@ def test_easyr1_and_nemo_rl_validate_behind_the_last_step_without_any_between(tm
     assert imported("nemo-rl", nemo, OPTIONS).job.evaluation is None
     last = imported("nemo-rl", [*nemo, "grpo.val_at_end=true"], OPTIONS).job.evaluation
     assert (last.every, last.before_first, last.after_last) == (None, False, True)
+
+
+def test_a_folder_of_checkpoints_that_cannot_be_evaluated_is_one_all_the_same(tmp_path):
+    script = tmp_path / "run.sh"
+    text = f'D=$(curl http://host)\n{SLIME} --save "$D" --save-interval 40\n'.replace("\n--", " --")
+    script.write_text(text, encoding="utf-8")
+    assert imported("slime", [str(script)], OPTIONS).job.checkpoints == Checkpoints(every=40)

@@ -457,3 +457,22 @@ def test_adapters_of_copies_are_told_by_their_names_in_verl():
 def test_a_rollout_of_a_copy_is_doubtful():
     found = easyr1("worker.rollout.name=vllm_agent")
     assert any("worker.rollout.name=vllm_agent" in each for each in found.doubts())
+
+
+@pytest.mark.parametrize(
+    ("line", "engine", "most"),
+    [
+        ("export VLLM_USE_V1=0", "vllm-0.6", 256),
+        ("export VLLM_ATTENTION_BACKEND=XFORMERS", "vllm-0.6", 256),
+        ("export VLLM_USE_V1=1", "vllm-0.8-tokens", 1024),
+    ],
+)
+def test_vllms_first_engine_has_its_own_limit_where_a_script_asks_for_it(
+    tmp_path, line, engine, most
+):
+    file = FILE.replace("    dynamic_batching: true\n", "")
+    written(tmp_path, {"examples/config.yaml": file, "examples/run.sh": f"{line}\n{SCRIPT}"})
+    options = replace(OPTIONS, version="0.3.1")
+    found = imported("easyr1", [str(tmp_path / "examples" / "run.sh")], options)
+    task = found.draft.tasks["actor.generate"]
+    assert (task.engine, task.max_running) == (engine, most)

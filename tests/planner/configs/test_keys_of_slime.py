@@ -181,3 +181,9 @@ def test_a_flag_that_nobody_knows_is_said_with_the_one_that_may_be_meant():
     assert list(found.unknown()) == [
         "recompute-granularitty=full (the command line); did you mean recompute-granularity?"
     ]
+
+
+@pytest.mark.parametrize(("word", "named"), [("dapo", False), ("boxed_math", False), ("llm_judge", True), ("remote_rm", True)])  # fmt: skip
+def test_rewards_that_are_no_rule_of_its_own_are_named(word, named):
+    found = imported("slime", [*SHARED.split(), "--rm-type", word], OPTIONS)
+    assert ("rm-type" in found.keys.not_modelled) is named

@@ -183,3 +183,27 @@ def test_nodes_have_the_gpus_that_the_script_tells_ray(tmp_path):
     options = ImportOptions(gpu="gh200", mean_response=300, mean_prompt=100, environment={})
     (group,) = imported("open-instruct", [str(script)], options).job.cluster
     assert (group.gpus_per_node, group.nodes) == (4, 2)
+
+
+def test_the_engine_is_the_one_that_its_checkout_pins(tmp_path):
+    project = (
+        '[project]\nname = "open-instruct"\nversion = "0.1.0"\ndependencies = ["vllm==0.11.0"]\n'
+    )
+    (tmp_path / "pyproject.toml").write_text(project, encoding="utf-8")
+    (tmp_path / "run.sh").write_text(f"{' '.join(BASES['learners'])}\n", encoding="utf-8")
+    draft = imported("open-instruct", [str(tmp_path / "run.sh")], OPTIONS).draft
+    assert draft.tasks["actor.generate"].engine == "vllm-0.11"
+    assert oi("learners").draft.tasks["actor.generate"].engine == "vllm-0.15"
+
+
+def test_nodes_that_are_booked_beside_learners_and_engines_are_named():
+    assert any(
+        each.startswith("num_nodes=9 books") for each in oi("learners", "--num_nodes 9").notes
+    )
+    assert not any("num_nodes" in each for each in oi("learners", "--num_nodes 1").notes)
+
+
+def test_a_validation_before_the_first_step_is_read():
+    more = "--dataset_mixer_eval_list a 32 --local_eval_every 10 --eval_on_step_0 {}"
+    assert oi("learners", more.format("True")).job.evaluation.before_first
+    assert not oi("learners", more.format("False")).job.evaluation.before_first

@@ -363,3 +363,9 @@ def test_a_file_of_a_program_of_ones_own_is_not_taken_for_its_own(tmp_path):
         "defaults: [_self_]\nexperiment: {seed: 1}\nmodel: {name: x}\nreward: {type: r2}\ntraining: {grpo: {beta: 0.1}}\n"
     )
     assert framework_of([str(path)])[0] is None
+
+
+def test_variables_of_processes_that_may_change_what_a_copy_does_are_named():
+    named = roll("together", "system_envs.SKIP_OLD_LOG_PROBS=True system_envs.USE_MODELSCOPE=1")
+    assert "system_envs.SKIP_OLD_LOG_PROBS" in named.keys.not_modelled
+    assert "system_envs.USE_MODELSCOPE" in named.keys.without_influence

@@ -406,3 +406,18 @@ def test_a_job_starts_a_script_of_the_folder_that_it_takes_along(tmp_path, count
     found = imported("slime", [str(tmp_path / "run.sh")], options)
     assert found.resolved.workload.prompts == 16
     assert found.resolved.models["actor"].name == "qwen3-4b"
+
+
+def test_a_pipeline_above_one_that_is_redirected_ends_with_its_line(tmp_path):
+    script = tmp_path / "run.sh"
+    command = (
+        "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct \\\n"
+        "  data.train_batch_size=96 2>&1 | tee run.log\n"
+    )
+    kill = "\nps aux | grep ray | awk '{print $2}' | xargs kill -9\n"
+    script.write_text(kill + command, encoding="utf-8")
+    to_fill_in = f"{kill}{command.replace('run.log', 'run.log <your_root>')}"
+    (tmp_path / "other.sh").write_text(to_fill_in, encoding="utf-8")
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={})
+    for path in (script, tmp_path / "other.sh"):
+        assert imported("verl", [str(path)], options).job.workload.prompts == 96

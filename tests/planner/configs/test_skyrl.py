@@ -382,3 +382,37 @@ def test_ranks_that_do_not_divide_an_update_lose_samples_stop_or_are_filled_up(
         rules = {rule.name for rule in rules_of("skyrl") if rule.broken(settings)}
         assert "updates-are-shared-out-evenly" in rules
         assert not any("filled up" in each for each in found.doubts())
+
+
+def test_engines_serve_a_checkpoint_of_four_bits_beside_the_trainers_own():
+    more = ("trainer.policy.model.path=casperhansen/Qwen3.6-35B-A3B-INT4-RTN",)
+    trained = "trainer.policy.model.fake_int4_qat.bf16_base_path=Qwen/Qwen3.6-35B-A3B"
+    served = skyrl("together", *more, trained)
+    assert served.job.rollout_precision == "int4"
+    assert skyrl("together", *more).job.rollout_precision is None
+
+
+def test_timers_that_its_console_prints_one_by_one_are_a_step(tmp_path):
+    pid = "(skyrl_entrypoint pid=8455) 2026-03-26 15:07:10.550 | INFO     | skyrl.train.trainer:train:227 - "
+    names = {
+        "generate": 78.47,
+        "fwd_logprobs_values_reward": 377.36,
+        "policy_train": 866.49,
+        "train_critic_and_policy": 866.51,
+    }
+    ends = {"sync_weights": 7.04, "step": 1331.13}
+    lines = [
+        f"{pid}Finished: '{name}', time cost: {number}s" for name, number in (names | ends).items()
+    ]
+    lines.insert(2, f"{pid}avg_final_rewards: 0.13, avg_response_length: 273.68")
+    # An error ends the timers around it too.
+    broken = [
+        f"{pid}Finished: '{name}', time cost: 1.00s"
+        for name in ("generate", "policy_train", "step")
+    ]
+    log = tmp_path / "run.log"
+    log.write_text("\n".join([*lines, *lines, *broken]), encoding="utf-8")
+    steps = read_log(log)
+    assert (steps.sheet.name, steps.steps) == ("skyrl", 1)
+    assert steps.stage_seconds["update_actor"] == 866.49
+    assert steps.response_tokens == 273.68
