@@ -27,7 +27,7 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.facts import load_facts
 from rlplan.results.differences import GENERATION, HOST, SYNC, UPDATE, ComparedStep
 from rlplan.simulator.simulate import simulate
-from tests.cases import draws, only
+from tests.cases import draws, first, only
 from tests.planner.configs.test_exporting import FILES
 
 VERL = (
