@@ -24,7 +24,7 @@ import numpy as np
 from rlplan.calibration import STAGE_TASKS
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.configs.importing import ImportOptions
-from rlplan.planner.measured.checking import RunContext, check_steps
+from rlplan.planner.measured.checking import check_steps
 from rlplan.planner.measured.logs import read_log
 from rlplan.planner.measured.watching import Watch
 from rlplan.profiles.sheets import load_log_sheet
@@ -80,9 +80,9 @@ def stages_of(record: dict[str, str]) -> list[tuple[str, float, bool]]:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / f"{framework}.log"
         log.write_text(f"{framework}\n{json.dumps(logged(record, framework))}\n", encoding="utf-8")
-        plan, facts = watch.plan_at(read_log(log, warmup=0, updates=watch.updates))
-        checked = check_steps(log, RunContext(plan=plan, facts=facts), warmup=0)
-    forecast = simulate(plan, facts)
+        ran = watch.ran_at(read_log(log, warmup=0, updates=watch.updates))
+        checked = check_steps(log, ran, warmup=0)
+    forecast = simulate(ran.plan, ran.facts)
     every = (*checked.stages, *([checked.step] if checked.step else []))
     return [
         (one.name, one.forecast_seconds / one.measured_seconds, is_inside(one, forecast))

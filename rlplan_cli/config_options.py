@@ -236,7 +236,7 @@ def _of_yaml(path: Path) -> str | None:
         FileError: It is empty, or of what starts a training's processes, and says nothing of the training.
     """
     from rlplan.errors import FileError
-    from rlplan.files.decoding import load_yaml
+    from rlplan.files.decoding import OF_JOBS, load_yaml
     from rlplan.planner.configs.reading.settings import fits_any
     from rlplan.planner.configs.reading.sheet import load_config_sheet
 
@@ -245,6 +245,8 @@ def _of_yaml(path: Path) -> str | None:
         allowed = f"a job, a plan, or a configuration of {READ}"
         raise FileError(str(path), "is empty", allowed=allowed)
     keys = set(data) if isinstance(data, dict) else set()
+    if keys & OF_JOBS:
+        return None
     if keys >= OF_ACCELERATE:
         problem = "says how accelerate starts processes, and not what they train"
         raise FileError(

@@ -261,7 +261,6 @@ def ran_by_script(
     Raises:
         UserError: The configuration or the log cannot be read.
     """
-    from rlplan.planner.measured.checking import RunContext
     from rlplan.planner.measured.logs import read_log
     from rlplan.planner.measured.watching import Watch
 
@@ -272,5 +271,4 @@ def ran_by_script(
     options = import_options(framework, words, given, logged=True)
     profile, site = known
     watch = Watch.of_configuration(framework, words, options, profile=profile, site=site)
-    plan, facts = watch.plan_at(read_log(log, warmup=warmup, updates=watch.updates))
-    return RunContext(plan=plan, facts=facts)
+    return watch.ran_at(read_log(log, warmup=warmup, updates=watch.updates))

@@ -31,13 +31,13 @@ MORE_NODES = 2
 MOST_POINTS = 240
 
 
-# Finds the best plans of a job by its facts, keeping what is pinned, in so many seconds.
+# Finds the best plan of a job by its facts, keeping what is pinned, in so many seconds. Others are not asked for.
 Find = Callable[[Job, Facts, Pinned, float], SearchResult]
 
 
 def best_of_job(job: Job, facts: Facts, pinned: Pinned, seconds: float) -> SearchResult:
-    """Return the best plans of a job, whatever its framework can run."""
-    return best_plans(job, facts, pinned=pinned, seconds=seconds)
+    """Return the best plan of a job, whatever its framework can run."""
+    return best_plans(job, facts, pinned=pinned, seconds=seconds, placements=1)
 
 
 def plan_details(

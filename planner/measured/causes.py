@@ -11,6 +11,8 @@ from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import ExpertOrder
 from rlplan.plan import Plan, TaskPlan
+from rlplan.planner.configs.importing import Imported
+from rlplan.planner.configs.proposing.changes import argument, assignments
 from rlplan.planner.configs.sizes import eager_engine
 from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.facts import Facts
@@ -64,12 +66,14 @@ class Subject:
     Attributes:
         plan: What ran, at the lengths that were measured.
         log: None for a run of our own.
+        imported: The framework's configuration that ran, in whose keys changes are told; None where a plan says what ran.
     """
 
     plan: Plan
     facts: Facts
     forecast: Forecast
     log: LoggedSteps | None
+    imported: Imported | None = None
 
 
 NOT_SHOWN = {
@@ -574,15 +578,26 @@ def tries_of(stage: StageCheck, subject: Subject, least_seconds: float = 0.0) ->
     for name in _names(stage.name, subject):
         if name not in subject.plan.tasks:
             continue
-        for words, layout in _variants(name, subject.plan.tasks[name]):
+        for field, layout in _variants(name, subject.plan.tasks[name]):
             plan = subject.plan.with_layout(name, layout)
             gained = 0.0
             with suppress(UserError):  # a batch that does not divide, an engine that refuses
                 gained = _gained_seconds(name, plan, subject)
             if gained > least_seconds:
+                words = _changed(name, field, getattr(layout, field), subject)
                 told = f"{name}: {words} ({show_seconds(gained)} less a step by forecast)"
                 found.append((-gained, told))
     return tuple(words for _, words in nsmallest(TRIES, found))
+
+
+def _changed(name: str, field: str, value: object, subject: Subject) -> str:
+    """Return a change of one field of a task: in the keys of the configuration that ran, if it has any for it, else in the plan's words."""
+    if subject.imported is not None:
+        said = assignments({name: {field: value}}, subject.plan, subject.imported) or ()
+        typed = [argument(subject.imported.settings, key, each) for key, each in said]
+        if typed and None not in typed:
+            return " ".join(word for words in typed for word in words or ())
+    return f"{field} {str(value).lower() if isinstance(value, bool) else value}"
 
 
 def _gained_seconds(name: str, plan: Plan, subject: Subject) -> float:
@@ -612,27 +627,25 @@ def tries_of_normal(stage: StageCheck, subject: Subject) -> tuple[str, ...]:
 def _generations(layout: TaskPlan) -> Iterator[tuple[str, TaskPlan]]:
     """Yield changes of how replicas generate: more sequences at a time, fewer GPUs a replica or twice as many."""
     for times in GROWTH:
-        size = layout.max_running * times
-        yield f"max_running {size}", replace(layout, max_running=size)
+        yield "max_running", replace(layout, max_running=layout.max_running * times)
     for other in _replicas(layout):
-        yield f"tp {other.tp}", other
+        yield "tp", other
 
 
 def _variants(name: str, layout: TaskPlan) -> Iterator[tuple[str, TaskPlan]]:
+    """Yield the layouts that are tried in place of one, each with the field that a user changes for it."""
     if name.endswith(".generate"):
         yield from _generations(layout)
         return
     if layout.token_budget is not None:
         for times in GROWTH:
-            budget = layout.token_budget * times
-            yield f"token_budget {budget}", replace(layout, token_budget=budget)
+            yield "token_budget", replace(layout, token_budget=layout.token_budget * times)
     else:
         for times in GROWTH:
-            size = layout.micro_batch * times
-            yield f"micro_batch {size}", replace(layout, micro_batch=size)
+            yield "micro_batch", replace(layout, micro_batch=layout.micro_batch * times)
     if layout.offload:
-        yield "offload false", replace(layout, offload=False)
+        yield "offload", replace(layout, offload=False)
     if layout.recompute != "none" and name.endswith(".update"):
         for mode in load_engine(layout.engine).recompute_modes:
             if mode != layout.recompute:
-                yield f"recompute {mode}", replace(layout, recompute=mode)
+                yield "recompute", replace(layout, recompute=mode)

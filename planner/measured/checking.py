@@ -14,6 +14,7 @@ from rlplan.plan import Plan
 from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.frameworks import framework_of_steps, has
+from rlplan.planner.configs.importing import Imported
 from rlplan.planner.measured.calibrating import row_of_log
 from rlplan.planner.measured.causes import (
     Subject,
@@ -54,11 +55,16 @@ NO_TIMER = "no timer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """Hold what ran: its plan with the job, whether that was given, and facts of its devices."""
+    """Hold what ran: its plan with the job, whether that was given, and facts of its devices.
+
+    Attributes:
+        imported: The framework's configuration of which the plan is; None where a plan or a job says what ran.
+    """
 
     plan: Plan
     facts: Facts
     is_given: bool = True
+    imported: Imported | None = None
 
 
 def what_ran(
@@ -92,7 +98,8 @@ def what_ran(
         raise FileError(str(source), "does not say what ran", allowed="with --job, and --plan")
     resolved = load_job(job)
     facts = load_facts(resolved, profile, site)
-    return RunContext(plan=best_plans(resolved, facts).plans[0].plan, facts=facts, is_given=False)
+    found = best_plans(resolved, facts, placements=1)
+    return RunContext(plan=found.plans[0].plan, facts=facts, is_given=False)
 
 
 def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
@@ -132,7 +139,8 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         for name in seconds
     }
     step = (steps.step_seconds, forecast.iteration_seconds) if steps.step_seconds else None
-    judged = _judged(seconds, tasks, step, Subject(plan, ran.facts, forecast, steps))
+    subject = Subject(plan, ran.facts, forecast, steps, ran.imported)
+    judged = _judged(seconds, tasks, step, subject)
     return StepCheck(
         source=steps.sheet.name,
         steps=steps.steps,
@@ -149,7 +157,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
             *_of_another(ran, steps),
             *_apart(steps),
             *_beside_notes(steps, plan, forecast),
-            *_idle_notes(judged[-1] if step else None, Subject(plan, ran.facts, forecast, steps)),
+            *_idle_notes(judged[-1] if step else None, subject),
             *_trends(steps),
         ),
     )

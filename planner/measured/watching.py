@@ -1,7 +1,7 @@
 """Watch a run that goes on: each of its steps beside the forecast at the lengths that it had."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rlplan.plan import Plan
@@ -18,12 +18,12 @@ from rlplan.planner.measured.measured_lengths import (
     options_at,
     own_steps,
 )
-from rlplan.profiles.facts import Facts, load_facts
+from rlplan.profiles.facts import load_facts
 from rlplan.results.forecast import Forecast
 from rlplan.results.measurement import LoggedSteps, WatchedStage, WatchedStep
 from rlplan.simulator.simulate import simulate
 
-PlanAt = Callable[[LoggedSteps], tuple[Plan, Facts]]
+RanAt = Callable[[LoggedSteps], RunContext]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class Watch:
     """Lay the steps of a log beside their forecasts.
 
     Attributes:
-        plan_at: Returns the plan that runs at the lengths of some steps, with its facts.
+        ran_at: Returns what runs at the lengths of some steps.
         updates: Of an iteration, with which logs of updates are read.
         all_steps: Of the training; None where that is not known.
         framework: Of the configuration; empty where a plan or a job is watched.
     """
 
-    plan_at: PlanAt
+    ran_at: RanAt
     updates: int
     all_steps: int | None = None
     framework: str = ""
@@ -88,27 +88,27 @@ class Watch:
         run = run_of(settings)
         updates = run.work.updates * run.work.epochs
 
-        def plan_at(steps: LoggedSteps) -> tuple[Plan, Facts]:
+        def ran_at(steps: LoggedSteps) -> RunContext:
             found = imported_run(settings, run, options_at(options, settings, run, steps))
             facts = load_facts(found.resolved, profile, site)
             plan = complete(found.draft, found.resolved, facts, settings.file, misfits=True)
             own, _ = own_steps(steps, plan.job.workload.mean_observations_tokens)
-            return at_logged_lengths(plan, own), facts
+            return RunContext(plan=at_logged_lengths(plan, own), facts=facts, imported=found)
 
         all_steps, _ = training_steps(settings, run.work.prompts, updates)
-        return cls(plan_at=plan_at, updates=updates, all_steps=all_steps, framework=framework)
+        return cls(ran_at=ran_at, updates=updates, all_steps=all_steps, framework=framework)
 
     @classmethod
     def of_plan(cls, ran: RunContext) -> "Watch":
         """Return the watch of a plan."""
         work = ran.plan.job.workload
 
-        def plan_at(steps: LoggedSteps) -> tuple[Plan, Facts]:
+        def ran_at(steps: LoggedSteps) -> RunContext:
             own, _ = own_steps(steps, work.mean_observations_tokens)
-            return at_logged_lengths(ran.plan, own), ran.facts
+            return replace(ran, plan=at_logged_lengths(ran.plan, own))
 
         return cls(
-            plan_at=plan_at,
+            ran_at=ran_at,
             updates=work.updates * work.epochs,
         )
 
@@ -160,9 +160,9 @@ class Watch:
     def _forecast(self, steps: LoggedSteps) -> ForecastAtLengths:
         """Return the forecast at the lengths of steps; the last one serves where they are the same."""
         if self._last is None or not self._last.serves(steps):
-            plan, facts = self.plan_at(steps)
-            forecast = simulate(plan, facts)
+            ran = self.ran_at(steps)
+            forecast = simulate(ran.plan, ran.facts)
             self._last = ForecastAtLengths(
-                steps.prompt_tokens, steps.response_tokens, plan, forecast
+                steps.prompt_tokens, steps.response_tokens, ran.plan, forecast
             )
         return self._last

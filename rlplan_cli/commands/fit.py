@@ -141,6 +141,10 @@ def _print(found: Fit, model: str, *, why: bool) -> None:
     print_table("Memory of the fullest GPU", memory_terms_table(found.forecast))
     table = answer_table(found.plan, found.forecast, {})
     print_table("How each task runs", table, spare=SPARE_COLUMNS)
+    if found.fits:
+        say(
+            "plan: the first good one that was found; rlplan search looks for the best, whose step may be shorter"
+        )
     for reason in found.forecast.infeasible_reasons:
         say(f"does not fit: {reason}")
     say_assumed(found.forecast.assumptions, why=why)

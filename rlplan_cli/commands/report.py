@@ -138,7 +138,7 @@ def report_run(
 
 
 def _found(job: Job, facts: Facts, pinned: Pinned, seconds: float) -> SearchResult:
-    """Return what `rlplan search` finds of a job on devices whose facts are known."""
+    """Return the best that `rlplan search` finds of a job on devices whose facts are known."""
     from rlplan.planner.configs.proposing.searching import plans_of
 
-    return plans_of(job, lambda _: facts, pinned=pinned, seconds=seconds)
+    return plans_of(job, lambda _: facts, pinned=pinned, seconds=seconds, placements=1)

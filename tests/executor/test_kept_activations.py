@@ -7,7 +7,6 @@ from math import prod
 import pytest
 import torch
 from torch.autograd.graph import saved_tensors_hooks
-from transformers import AutoConfig, AutoModel
 
 from rlplan.models import KeptBatch, LayerKernels, Shard
 from rlplan.profiles.catalog import read_hf_config
@@ -41,6 +40,9 @@ MODELS = {
 
 def saved_bytes(kind, layers, kernels, recompute):
     """Return the bytes of what a forward pass of so many layers saves: storages once, weights and their casts left out."""
+    # Slow to import, and every process of a suite reads this file.
+    from transformers import AutoConfig, AutoModel
+
     options = {"experts_implementation": "eager"} if "moe" in kind else {}
     config = AutoConfig.for_model(
         kind, **SIZES, **MODELS[kind][1], num_hidden_layers=layers, use_cache=False

@@ -57,6 +57,21 @@ def test_a_page_shows_stages_on_their_normal_range(project, rlplan):
     assert "What is not normal, likely causes, and what to try" in page
 
 
+def test_what_may_be_tried_is_said_in_the_keys_of_the_script_that_ran(project, rlplan):
+    few = "actor_rollout_ref.rollout.max_num_seqs"
+    Path("run.sh").write_text(f'python3 {shlex.join([*VERL, f"{few}=16"])} "$@"\n')
+    times = "timing_s/step:1400.0 - timing_s/gen:1300.0 - timing_s/ref:50.0 - response_length/mean:800 - prompt_length/mean:300"
+    Path("train.log").write_text("".join(f"step:{step} - {times}\n" for step in range(1, 4)))
+    found = rlplan("check-step", "train.log", "--plan", "run.sh", "--gpu", "h100", "--json").json
+    tries = {
+        each["name"]: [try_.partition(" (")[0] for try_ in each["tries"]]
+        for each in found["stages"]
+    }
+    assert tries["generation"] == [f"actor.generate: {few}=64", f"actor.generate: {few}=32"]
+    budget = "actor_rollout_ref.ref.ppo_max_token_len_per_gpu=65536"
+    assert tries["reference"][0] == f"reference.compute_log_prob: {budget}"
+
+
 def test_the_script_that_ran_stands_in_place_of_a_plan(project, rlplan):
     Path("run.sh").write_text(f'python3 {shlex.join(VERL)} "$@"\n')
     times = (

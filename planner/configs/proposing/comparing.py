@@ -480,7 +480,7 @@ def _of_sheet(
             job = _with_engine(job, framework.folder, plan.job.engines.generate or "")
             facts = request.facts_of(job)
             pinned = pinned_parts(_draft(plan, job, kept), job)
-            found = best_plans(job, facts, pinned=pinned, seconds=request.seconds)
+            found = best_plans(job, facts, pinned=pinned, seconds=request.seconds, placements=1)
         except UserError as error:
             problem = problem or error
             continue

@@ -13,22 +13,26 @@ export function figures(value, digits = 3) {
   return value.toLocaleString("en", { minimumFractionDigits: Math.min(after, 6), maximumFractionDigits: Math.min(after, 6) });
 }
 
+// As rlplan/units.py has it (`show_duration`): the page says a time in the words of the command line.
 export function seconds(value) {
   if (!Number.isFinite(value)) return "unknown";
-  const size = Math.abs(value);
-  if (size >= 172800) return `${figures(value / 86400)} days`;
-  if (size >= 7200) return `${figures(value / 3600)} h`;
-  if (size >= 600) return `${figures(value / 60)} min`;
-  if (size >= 1) return `${figures(value, size >= 100 ? 4 : 3)} s`;
-  if (size >= 1e-3) return `${figures(value * 1e3)} ms`;
-  return `${figures(value * 1e6)} µs`;
+  if (value === 0) return "0 s";
+  const [sign, size] = [value < 0 ? "-" : "", Math.abs(value)];
+  if (Number((size * 1e6).toFixed(1)) < 1000) return `${sign}${(size * 1e6).toFixed(1)} µs`;
+  if (Number((size * 1e3).toFixed(1)) < 1000) return `${sign}${(size * 1e3).toFixed(1)} ms`;
+  if (Number(size.toFixed(2)) < 120) return `${sign}${size.toFixed(2)} s`;
+  const rounded = Math.round(size);
+  if (rounded < 7200) return `${sign}${Math.floor(rounded / 60)} min ${rounded % 60} s`;
+  const hours = Math.round(size / 3600);
+  if (sign || hours < 48) return `${sign}${(size / 3600).toFixed(1)} h`;
+  return `${whole(Math.floor(hours / 24))} d ${hours % 24} h`;
 }
 
-// Two times whose unit stands once, where it is the same.
+// Two times whose unit stands once, where it is the same and the only one.
 export function interval([low, high]) {
-  const [one, other] = [seconds(low), seconds(high)];
-  const unit = other.slice(other.indexOf(" "));
-  return `${one.endsWith(unit) ? one.slice(0, -unit.length) : one} to ${other}`;
+  const [one, other] = [seconds(low).split(" "), seconds(high).split(" ")];
+  const shared = one.length === 2 && other.length === 2 && one[1] === other[1];
+  return `${shared ? one[0] : one.join(" ")} to ${other.join(" ")}`;
 }
 
 export function gpus(count) {

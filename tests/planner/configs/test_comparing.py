@@ -27,7 +27,7 @@ from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.facts import load_facts
 from rlplan.results.differences import GENERATION, HOST, SYNC, UPDATE, ComparedStep
 from rlplan.simulator.simulate import simulate
-from tests.cases import draws, only
+from tests.cases import draws, first, only
 from tests.planner.configs.test_exporting import FILES
 
 VERL = (
@@ -229,7 +229,7 @@ def test_a_batch_that_copies_do_not_share_equally_is_told_to_openrlhf_in_fewer_c
     assert 14 % step.plan.tasks["actor.update"].dp == 0
 
 
-@pytest.mark.parametrize("framework", ["slime", "miles"])
+@pytest.mark.parametrize("framework", first(1, ["slime", "miles"]))
 def test_adapters_are_refused_by_name_where_no_flag_trains_them(framework):
     lora = ("actor_rollout_ref.model.lora_rank=16", "actor_rollout_ref.actor.use_kl_loss=True")
     reason = _best(request_of(*lora), known_framework(framework)).reason

@@ -38,7 +38,7 @@ PASSES = {"update": "actor.update", "reference": "reference.compute_log_prob"}
 FIELDS = ("tp", "pp", "dp", "cp", "micro_batch", "recompute")
 
 
-@pytest.mark.parametrize("target", first(2, ["skyrl", "verl"]))
+@pytest.mark.parametrize("target", first(1, ["skyrl", "verl"]))
 def test_the_sizes_of_the_best_plan_leave_it_the_best(target):
     """A micro-batch that is pinned leaves budgets of as many sequences, in which they are packed."""
     free = plans_of(JOB, load_facts, target=target).plans[0]

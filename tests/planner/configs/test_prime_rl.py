@@ -8,10 +8,10 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Speculation
+from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported
-from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.reading.toml_files import toml_keys
@@ -462,7 +462,7 @@ def test_other_chunks_of_logits_than_usual_are_said_not_to_be_counted():
 @pytest.mark.parametrize(("told", "words"), [("flash_attention_2", 1), ("flash_attention_3", 0)])
 def test_a_plan_is_written_with_its_attention(whole, told, words):
     found = imported("prime-rl", [whole, "--trainer.model.attn", told], OPTIONS)
-    plan = plans_of(found.resolved, load_facts).plans[0].plan
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved))
     assert exported(plan, "prime-rl").text.count('attn = "flash_attention_2"') == words
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from rlplan.planner.configs.checking import check_config
-from rlplan.planner.configs.importing import ImportOptions
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.uncounted import uncounted_models
 from tests.planner.configs.test_importing import VERL
 from tests.planner.configs.test_keys_of_skyrl import BASES as SKYRL_BASES
 
@@ -47,10 +48,13 @@ def test_a_teacher_of_a_key_that_nobody_knows_leaves_no_plain_yes():
     ],
 )
 def test_what_is_a_model_is_told_by_its_key_and_its_name(flag, value, told):
-    found = checked(flag, value)
-    assert found.imported.keys.unknown == (flag.removeprefix("--"),)
-    assert any(UNCOUNTED in each for each in found.remarks) == told
-    assert found.verdict == ("may not fit" if told else "fits")
+    found = imported("open-instruct", [*LEARNERS.split(), flag, value], OPTIONS)
+    assert found.keys.unknown == (flag.removeprefix("--"),)
+    assert any(UNCOUNTED in each for each in uncounted_models(found)) == told
+
+
+def test_a_key_that_names_no_other_model_leaves_a_plain_yes():
+    assert checked("--my_model_path", "Qwen/Qwen2.5-1.5B").verdict == "fits"
 
 
 def test_what_does_not_fit_stays_so_and_says_it_too():

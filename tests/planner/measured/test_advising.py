@@ -303,8 +303,8 @@ def test_agents_are_advised_and_watched_at_the_lengths_that_the_model_wrote(log)
     log.write_text(log_of(count=6))
     advisor = Advisor.of("verl", VERL, agents, FollowOptions(restart_seconds=60.0))
     now = advisor.current(followed(log).medians(20, 1), "train.log")
-    watched, _ = Watch.of_configuration("verl", VERL, agents).plan_at(followed(log).medians(20, 1))
-    for plan in (now.plan, watched):
+    watched = Watch.of_configuration("verl", VERL, agents).ran_at(followed(log).medians(20, 1))
+    for plan in (now.plan, watched.plan):
         work = plan.job.workload
         assert work.mean_observations_tokens == 40
         assert mean_length(work.response_tokens) == pytest.approx(88, rel=0.005)
