@@ -8,7 +8,8 @@ from typing import Final
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
-from rlplan.planner.configs.reading.python.launcher import is_launcher, launched_by
+from rlplan.planner.configs.reading.python.launcher import is_launcher
+from rlplan.planner.configs.reading.python.launching import OWN_DEFAULTS, launched_by
 from rlplan.planner.configs.reading.python.syntax import MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
 from rlplan.planner.configs.shell.commands import LEAST_END, Command, Evaluated, above, ends_near
@@ -31,7 +32,6 @@ _PYTHON: Final = re.compile(
 )
 # Behind which the name of a module stands, of Python and of launchers.
 OF_MODULES: Final = frozenset({"-m", "--module"})
-OWN_DEFAULTS: Final = "options that {} is not given are as it has them: {}"
 # What starts another script, and how such a script's file ends.
 STARTERS: Final = frozenset(
     {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
+from rlplan.planner.configs.reading.python.launching import OWN_DEFAULTS
+from rlplan.planner.configs.reading.python.played import is_plain, played_values
 from rlplan.planner.configs.reading.python.program import Program
 from rlplan.planner.configs.reading.python.syntax import (
     ANY_ATTRIBUTE,
@@ -32,6 +34,8 @@ LONGEST: Final = 64
 MOST_CALLS: Final = 3
 # How calls are called that hold a training's settings.
 CONFIGS: Final = "*Config"
+# Stands for what is not known of a program that is followed.
+MISSING: Final = object()
 UNSURE: Final = "is set on a condition that is not known"
 # Variables that launchers set, of which a program may ask.
 NO_VARIABLES: Final[Mapping[str, str]] = {}
@@ -116,13 +120,13 @@ def python_keys(
         environment=environment,
     )
     program.collect()
-    notes = tuple(program.choose(starts))
+    notes, flat = tuple(program.choose(starts)), program.keys()
     return PythonKeys(
-        flat=program.keys(),
+        flat=flat,
         defaults=program.defaults(),
         callees=tuple(program.callee(call) for call, _ in program.found),
         options=frozenset(program.options),
-        notes=notes,
+        notes=(*notes, *program.notes_of_following()),
         own=program.own_trainer(starts),
         elsewhere=tuple(program.meant_elsewhere()),
     )
@@ -219,11 +223,32 @@ def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
 
 
 class _Calls(Program):
-    """Read what a program gives the calls that mean something."""
+    """Read what a program gives the calls that mean something.
+
+    Attributes:
+        played: What they are given where the program is followed, and options that are as it has them; None until it is.
+    """
+
+    played: tuple[Mapping[int, Any], str] | None = None
+
+    def when_played(self, node: ast.expr) -> Any:  # noqa: ANN401 -- whatever Python has
+        """Return what a call is given where the program's statements are followed; `MISSING` where that is not known."""
+        if self.played is None:
+            self.played = played_values(
+                self.path, self.tree, tuple(self.calls), self.words, self.environment
+            )
+        held = self.played[0].get(id(node))
+        # None may only be what an option comes to that is not given here.
+        return MISSING if held is None or isinstance(held, Unknown) or not is_plain(held) else held
 
     def callee(self, call: ast.Call) -> str:
         """Return the last part of what is called."""
         return dotted(call.func).rpartition(".")[2]
+
+    def notes_of_following(self) -> Iterator[str]:
+        """Yield what is said of options where values are known only since the program was followed."""
+        if self.played is not None and self.played[0] and self.played[1]:
+            yield OWN_DEFAULTS.format(self.path.name, self.played[1])
 
     def choose(self, starts: Sequence[str]) -> Iterator[str]:
         """Keep the calls that may run, and of several settings of a training those of the last training; say so."""
@@ -357,8 +382,10 @@ class _Calls(Program):
         try:
             held = self.value(value)
         except UnknownValueError as error:
-            source = f"**{written(value)}"
-            return {f"{prefix}{source}": self._unknown(value, source, str(error))}
+            held = self.when_played(value)
+            if not isinstance(held, dict):
+                source = f"**{written(value)}"
+                return {f"{prefix}{source}": self._unknown(value, source, str(error))}
         inner = held.items() if isinstance(held, dict) else ()
         return {
             key: given
@@ -408,6 +435,9 @@ class _Calls(Program):
         except UnknownValueError as error:
             if isinstance(error, NotGivenError) and not error.own and _alike(error.option, key):
                 return {}  # the framework's own default
+            held = MISSING if isinstance(error, NotGivenError) else self.when_played(value)
+            if held is not MISSING:
+                return dict(self._leaves(key, held, value))
             texts = tuple(self._texts_of(value))
             return {key: self._unknown(value, written(value), str(error), texts)}
         return dict(self._leaves(key, held, value))
