@@ -167,13 +167,9 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         MissingPartError: Configurations of the framework that is named are not read.
     """
     from rlplan.errors import FileError
-    from rlplan.planner.configs.reading.configuration import (
-        most_named,
-        names_start,
-        starts_of,
-    )
     from rlplan.planner.configs.reading.otherwise import trained_otherwise
     from rlplan.planner.configs.reading.sheet import is_library
+    from rlplan.planner.configs.reading.telling import most_named, names_start, starts_of
 
     names = frameworks_with("keys", "reading")
     if words[0] in frameworks_with():

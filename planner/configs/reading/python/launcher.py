@@ -107,7 +107,10 @@ class Launcher(LauncherValues):
         gaps: Variables of the shell that stand for what is not known.
         left: What was left out since only a run would decide.
         defaults: Options that are not given, with what they are taken to be.
+        launches: What tells of a command that it starts a training.
     """
+
+    launches: re.Pattern[str] = _LAUNCHES
 
     def __init__(
         self, path: Path, tree: ast.Module, environment: dict[str, str], words: list[str]
@@ -616,7 +619,7 @@ class Launcher(LauncherValues):
                 else str(each) if "${_OF_PROGRAM_" in str(each) else shlex.quote(str(each))
                 for each in held
             )  # fmt: skip
-        launches = _LAUNCHES.search(held) if isinstance(held, str) else None
+        launches = self.launches.search(held) if isinstance(held, str) else None
         if isinstance(held, str) and launches is not None:
             self._check_flags(held[launches.end() :], node.lineno)
             self.commands.append((node.lineno, held))

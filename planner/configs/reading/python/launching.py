@@ -41,7 +41,16 @@ def launched_by(path: Path, words: Iterable[str], environment: Mapping[str, str]
     Raises:
         FileError: It is no Python, has no such option, stops before, or hands on nothing that starts a training.
     """
-    program = Launcher(path, tree_of(path), dict(environment), list(words))
+    return launched_of(Launcher(path, tree_of(path), dict(environment), list(words)))
+
+
+def launched_of(program: Launcher) -> Launched:
+    """Return what a program hands to a shell that is followed from its first line.
+
+    Raises:
+        FileError: It stops before, or hands on nothing that starts a training.
+    """
+    path = program.path
     try:
         program.play()
     except StopError as stop:

@@ -215,6 +215,25 @@ def has_start(launch: LaunchSheet, path: Path) -> bool:
     return has_call(path, launch.starts, launch.library, tuple(launch.refused))
 
 
+def program_that_starts(launch: LaunchSheet, path: Path) -> Path | None:
+    """Return the program that calls what starts a framework's training: itself, or a module beside it of which it calls a name."""
+    if has_start(launch, path):
+        return path
+    if not launch.starts:
+        return None
+    try:
+        tree = tree_of(path)
+    except FileError:
+        return None
+    called = {dotted(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
+        beside = module_beside(path, node.module or "")
+        named = {each.asname or each.name for each in node.names}
+        if beside is not None and beside != path and named & called and has_start(launch, beside):
+            return beside
+    return None
+
+
 def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
     """Return what a program's calls do otherwise than train with RL; None where none is known to, or where it does both."""
     if path is None or not launch.refused or has_start(launch, path):

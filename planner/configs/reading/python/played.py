@@ -97,7 +97,7 @@ def played_values(
     """
     if any(isinstance(each, Unknown) for each in words):
         return {}, ""
-    program = _Played(path, tree, dict(environment), [str(each) for each in words])
+    program = Played(path, tree, dict(environment), [str(each) for each in words])
     program.calls, program.given = tuple(calls), {}
     try:
         program.play()
@@ -108,7 +108,7 @@ def played_values(
     return program.given, program.taken()
 
 
-class _Played(Launcher):
+class Played(Launcher):
     """Follow a program's statements, and note what calls are given.
 
     Attributes:
@@ -123,7 +123,7 @@ class _Played(Launcher):
         """Return what follows a module beside the program."""
         if path.parent.name in LIBRARIES or len(self.beside) > MOST_MODULES:
             raise FileError(str(path), "is of a library")
-        home = _Played(path, tree_of(path), self.environment, [])
+        home = Played(path, tree_of(path), self.environment, [])
         home.calls, home.given, home.defaults = self.calls, self.given, self.defaults
         return home
 
