@@ -503,6 +503,8 @@ class _Script:
             problem += f"; not evaluated: {found.gaps[0]}"
         usual = ", ".join((*self.sheet.plain_starts, *self.sheet.starts)[:MOST_NAMED])
         allowed = f"a script that starts {usual}, or --as MODULE for a start of another name"
+        if any("it stops here" in str(gap) for gap in found.gaps):
+            allowed = f"the arguments that it asks for, behind it after --; {allowed}"
         return FileError(str(path), problem, allowed=allowed)
 
 
@@ -586,6 +588,9 @@ def _with_launch(
         )
         own = found.options - set(sheet.named())
         flat = {key: given for key, given in flat.items() if key not in own}
+        if "config" in found.options:
+            flat, own_file = _without_own_file(sheet, flat, start.arguments)
+            settings.notes += own_file
         flat = {**found.defaults, **flat, **found.flat}
         starts = [each for each in found.callees if fits_any(each, sheet.launch.starts)]
         settings.start = next(iter(starts), start.name)
@@ -601,6 +606,23 @@ def _with_launch(
     settings.flat, notes = with_launchers_files(sheet, flat, launched, folder)
     settings.notes += notes
     return settings
+
+
+def _without_own_file(
+    sheet: ConfigSheet, flat: Flat, words: Sequence[Text]
+) -> tuple[Flat, tuple[str, ...]]:
+    """Return keys without those that a program reads itself of its `--config` and that are none of its framework's; a note names these."""
+    named = config_option(list(words), "--config")
+    if named is None:
+        return flat, ()
+    known, file = sheet.named_patterns(), Path(named.value).name
+    left = {
+        key
+        for key, given in flat.items()
+        if Path(given.where.rpartition(":")[0]).name == file and not fits_any(key, known)
+    }
+    note = f"{len(left)} keys of {named.value} are the program's own: what it makes of them is read in it"
+    return {key: given for key, given in flat.items() if key not in left}, (note,) if left else ()
 
 
 def _look_at(settings: Settings, start: Start, folder: Path) -> None:

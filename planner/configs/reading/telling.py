@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Final
 
 from rlplan.planner.configs.reading.configuration import (
     PROGRAMS,
@@ -20,6 +22,8 @@ from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from rlplan.planner.configs.reading.toml_files import is_toml, part_keys
 from rlplan.planner.configs.shell.text import Text
+
+_VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
 
 
 def starts_of(framework: str, words: Iterable[str]) -> bool:
@@ -71,7 +75,24 @@ def names_start(framework: str, words: Iterable[str]) -> bool:
 
 def _names_start(sheet: ConfigSheet, words: Sequence[Text], *, telling: bool) -> bool:
     names = (*sheet.starts, *(sheet.plain_starts if telling else ()))
-    return any(words_that_start(names, words, place) for place in range(len(words)))
+    return any(words_that_start(names, words, place) for place in range(len(words))) or any(
+        fnmatchcase(name.lstrip("*/"), written)
+        for written in map(_pattern_of, words)
+        for name in names
+        if written
+    )
+
+
+def _pattern_of(word: Text) -> str:
+    """Return a pattern of the programs that a word may name in which a variable stands, as `src/open_r1/$TASK.py`; else empty."""
+    path = Path(word.value)
+    named = (
+        path.suffix == PYTHON
+        and "$" in path.name
+        and path.parent.name
+        and "$" not in path.parent.name
+    )
+    return f"{path.parent.name}/{_VARIABLE.sub('*', path.name)}" if named else ""
 
 
 def plain_words(words: Sequence[str]) -> list[Text]:

@@ -24,7 +24,12 @@ from rlplan.planner.configs.reading.python.syntax import (
     tree_of,
     written,
 )
-from rlplan.planner.configs.reading.python.values import NotGivenError, Unknown, UnknownValueError
+from rlplan.planner.configs.reading.python.values import (
+    NOT_GIVEN,
+    NotGivenError,
+    Unknown,
+    UnknownValueError,
+)
 from rlplan.planner.configs.reading.sheet import LaunchSheet, PythonCall
 from rlplan.planner.configs.shell.text import Gap
 
@@ -415,7 +420,8 @@ class _Calls(Program):
     def _leaves(self, key: str, held: object, value: ast.expr) -> Iterator[tuple[str, GivenValue]]:
         """Yield the keys of what an expression holds; an entry that is not known has a gap."""
         for name, leaf in nested_leaves(key, held):
-            if isinstance(leaf, Unknown) and leaf.node is not None:
+            asked = isinstance(leaf, Unknown) and leaf.reason.endswith(NOT_GIVEN)
+            if isinstance(leaf, Unknown) and leaf.node is not None and not asked:
                 yield from self._given(name, leaf.node).items()
             elif isinstance(leaf, Unknown):
                 yield name, self._unknown(value, leaf.source, leaf.reason)
