@@ -86,7 +86,8 @@ class Start:
         arguments: What stands behind it.
         is_own: Whether it is the framework's own, not one that is taken as it.
         before: What stands in front of it.
-        program: Its file, where that is a Python program whose calls give keys.
+        program: Its file, where that is a Python program whose calls give keys; else the module beside it that it calls for that.
+        entry: Its own file; None where it has none that counts.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Start:
     is_own: bool
     before: tuple[Text, ...] = ()
     program: Path | None = None
+    entry: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -128,7 +130,12 @@ def start_of(
             program = _program(sheet, name, folder)
             if program is not None:
                 return Start(
-                    name=name, arguments=arguments, is_own=True, before=before, program=program
+                    name=name,
+                    arguments=arguments,
+                    is_own=True,
+                    before=before,
+                    program=program,
+                    entry=file_of(name, folder),
                 )
         if _is_taken(sheet, name, taken_as) or (
             refusal_of(sheet, name) is None and _is_of_fork(sheet, name, arguments)
@@ -295,7 +302,9 @@ def _of_program(
         problem = f"starts no RL training of {sheet.title}" if what is None else what
         allowed = f"a program that calls {', '.join(sheet.launch.starts[:MOST_NAMED])}"
         raise FileError(str(path), problem, allowed=allowed)
-    start = Start(name=path.name, arguments=tuple(arguments), is_own=True, program=program)
+    start = Start(
+        name=path.name, arguments=tuple(arguments), is_own=True, program=program, entry=path
+    )
     settings = _of_start(sheet, start, str(path), path.parent, ())
     if program != path:
         settings.notes += (f"{path} calls {program}, which is read in its place",)
@@ -585,10 +594,11 @@ def _with_launch(
                 Unknown(UNREAD, each.value) if each.gaps else each.value for each in start.arguments
             ],
             environment={name: text.value for name, text in command.variables if not text.gaps},
+            entry=start.entry,
         )
         own = found.options - set(sheet.named())
         flat = {key: given for key, given in flat.items() if key not in own}
-        if "config" in found.options:
+        if "config" in found.options or start.entry not in {None, start.program}:
             flat, own_file = _without_own_file(sheet, flat, start.arguments)
             settings.notes += own_file
         flat = {**found.defaults, **flat, **found.flat}

@@ -17,7 +17,13 @@ from rlplan.planner.configs.reading.configuration import (
 from rlplan.planner.configs.reading.launched import words_that_start
 from rlplan.planner.configs.reading.python.handing import commands_handed_by
 from rlplan.planner.configs.reading.python.literals import program_that_starts
-from rlplan.planner.configs.reading.scripts import SCRIPTS, file_of, is_launcher_of, started_script
+from rlplan.planner.configs.reading.scripts import (
+    SCRIPTS,
+    file_of,
+    is_launcher_of,
+    programs_of,
+    started_script,
+)
 from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from rlplan.planner.configs.reading.toml_files import is_toml, part_keys
@@ -46,9 +52,7 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
 
 def _starts_program(sheet: ConfigSheet, path: Path, words: Sequence[Text]) -> bool:
     """Tell whether a script names a program at hand that calls what starts a framework's training."""
-    named = (
-        {word.value for word in words if word.value.endswith(PYTHON)} if sheet.launch.starts else ()
-    )
+    named = {name for name, _ in programs_of(words)} if sheet.launch.starts else ()
     files = (file_of(name, path.parent) for name in named)
     return any(
         each is not None and program_that_starts(sheet.launch, each) is not None for each in files

@@ -76,3 +76,63 @@ def test_a_program_that_calls_a_module_s_training_is_read_by_that(tmp_path, monk
     assert any("pipeline.py, which is read in its place" in each for each in run.notes)
     path.write_text("from pipeline import other\nmain()\n", encoding="utf-8")
     assert not starts_of("trl", [str(path)])
+
+
+LOOP = """
+from trl import GRPOConfig, GRPOTrainer
+from transformers import AutoModelForCausalLM
+from pack.settings import Settings
+def start(settings: Settings):
+    model = AutoModelForCausalLM.from_pretrained(settings.model.name)
+    config = GRPOConfig(
+        "out", per_device_train_batch_size=settings.batch, num_generations=settings.group, max_completion_length=256)
+    GRPOTrainer(model, args=config).train()
+"""
+SETTINGS = """
+from dataclasses import dataclass
+@dataclass
+class ModelConfig:
+    name: str
+@dataclass
+class Settings:
+    model: ModelConfig
+    group: int = 8
+    batch: int = 4
+"""
+ENTRY_OF_ONES_OWN = """
+import argparse, yaml
+from pack.loop import start
+from pack.settings import ModelConfig, Settings
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        raw = yaml.safe_load(file)
+    kept = {key: held for key, held in raw["run"].items() if key in Settings.__annotations__}
+    return Settings(model=ModelConfig(**raw["model"]), **kept)
+def main(argv=None):
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--config", required=True)
+    args = parser.parse_args(argv)
+    start(read(args.config))
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_file_s_values_are_followed_through_modules_to_the_trainer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pack").mkdir()
+    texts = {"loop": LOOP, "settings": SETTINGS, "entry": ENTRY_OF_ONES_OWN, "__init__": ""}
+    for name, text in texts.items():
+        (tmp_path / "pack" / f"{name}.py").write_text(text, encoding="utf-8")
+    config = "model: {name: Qwen/Qwen3-0.6B}\nrun: {group: 2, batch: 6, color: red}\n"
+    (tmp_path / "run.yaml").write_text(config, encoding="utf-8")
+    script = tmp_path / "run.sh"
+    text = 'accelerate launch --num_processes 2 -m pack.entry --config "${1:-run.yaml}"\n'
+    script.write_text(text, encoding="utf-8")
+    assert starts_of("trl", [str(script)])
+    options = ImportOptions(gpu="h100", mean_response=100.0, environment={})
+    found = imported("trl", [str(script)], options)
+    work = found.job.workload
+    assert (work.samples_per_prompt, work.prompts) == (2, 6)  # of 2 x 6 completions
+    assert found.run.models["actor"] == "Qwen/Qwen3-0.6B"
+    assert not any("color" in each for each in found.notes)

@@ -49,7 +49,7 @@ def handed_by(path: Path, words: Iterable[str], environment: Mapping[str, str]) 
         FileError: It is no Python, has no such option, stops before, or hands on nothing that starts one.
     """
     program = _Handing(path, tree_of(path), dict(environment), list(words))
-    program.calls, program.given = (), {}
+    program.calls, program.given, program.trees = (), {}, {}
     return launched_of(program)
 
 

@@ -103,6 +103,7 @@ def python_keys(
     starts: Sequence[str] = (),
     words: Sequence[object] = (),
     environment: Mapping[str, str] = NO_VARIABLES,
+    entry: Path | None = None,
 ) -> PythonKeys:
     """Return what a Python program gives calls.
 
@@ -112,6 +113,7 @@ def python_keys(
         starts: Of the calls, those that start a training: of several of their settings those of one training count.
         words: What it is started with beside flags.
         environment: Variables that it is started with.
+        entry: The program that is started with these, where that is another one, which calls this.
 
     Raises:
         FileError: It cannot be read, or is no Python of today.
@@ -124,6 +126,7 @@ def python_keys(
         words=tuple(words),
         environment=environment,
     )
+    program.started_from = entry
     program.collect()
     notes, flat = tuple(program.choose(starts)), program.keys()
     return PythonKeys(
@@ -250,16 +253,20 @@ class _Calls(Program):
     """Read what a program gives the calls that mean something.
 
     Attributes:
+        started_from: The program that is started, where that is another one which calls this.
         played: What they are given where the program is followed, and options that are as it has them; None until it is.
     """
 
     played: tuple[Mapping[int, Any], str] | None = None
+    started_from: Path | None = None
 
     def when_played(self, node: ast.expr) -> Any:  # noqa: ANN401 -- whatever Python has
         """Return what a call is given where the program's statements are followed; `MISSING` where that is not known."""
         if self.played is None:
+            first = self.started_from or self.path
+            trees = {self.path.resolve(): self.tree}
             self.played = played_values(
-                self.path, self.tree, tuple(self.calls), self.words, self.environment
+                first, trees, tuple(self.calls), self.words, self.environment
             )
         held = self.played[0].get(id(node))
         # None may only be what an option comes to that is not given here.
@@ -460,7 +467,8 @@ class _Calls(Program):
         except UnknownValueError as error:
             if isinstance(error, NotGivenError) and not error.own and _alike(error.option, key):
                 return {}  # the framework's own default
-            held = MISSING if isinstance(error, NotGivenError) else self.when_played(value)
+            asked = isinstance(error, NotGivenError) and error.option in self.options
+            held = MISSING if asked else self.when_played(value)
             if held is not MISSING:
                 return dict(self._leaves(key, held, value))
             texts = tuple(self._texts_of(value))

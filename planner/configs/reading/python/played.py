@@ -18,6 +18,7 @@ from rlplan.planner.configs.reading.python.launcher_values import (
     Code,
     CommandLine,
     Made,
+    OwnClass,
 )
 from rlplan.planner.configs.reading.python.program import (
     MOST_MODULES,
@@ -38,6 +39,7 @@ from rlplan.planner.configs.reading.python.values import (
     RETURNS,
     Unknown,
     UnknownValueError,
+    known,
 )
 
 # Libraries whose modules may stand beside a program, and are never followed.
@@ -52,6 +54,7 @@ LEAVES_AS_IT_IS: Final = (
     *STARTED_BY_ITSELF, "*.function", "*.cls", "*.method", "ray.remote", "remote", "staticmethod", "classmethod", "property",
     "*.no_grad", "*.inference_mode", "record", "*.record", "cache", "*.cache", "lru_cache", "*.lru_cache", "*command",
 )  # fmt: skip
+NAMES_MODEL: Final = ("model_name", "pretrained_model_name_or_path", "model_name_or_path")
 # Types by which programs ask what a value is.
 KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "str": str, "int": int, "float": float, "bool": bool, "list": list, "dict": dict, "tuple": list,
@@ -82,7 +85,7 @@ class _Opened:
 
 def played_values(
     path: Path,
-    tree: ast.Module,
+    trees: Mapping[Path, ast.Module],
     calls: Sequence[str],
     words: Sequence[object],
     environment: Mapping[str, str],
@@ -90,15 +93,16 @@ def played_values(
     """Return what calls are given, by the identity of each argument's expression; and options that are as the program has them.
 
     Args:
-        tree: Of the program.
+        trees: Programs whose expressions are asked for, by their paths from the root.
         calls: Patterns of the names of the calls that matter.
         words: What stands behind the program on its command line.
         environment: Variables that are set before it starts.
     """
     if any(isinstance(each, Unknown) for each in words):
         return {}, ""
+    tree = trees.get(path.resolve()) or tree_of(path)
     program = Played(path, tree, dict(environment), [str(each) for each in words])
-    program.calls, program.given = tuple(calls), {}
+    program.calls, program.given, program.trees = tuple(calls), {}, trees
     try:
         program.play()
         if not program.given:
@@ -114,17 +118,21 @@ class Played(Launcher):
     Attributes:
         calls: Patterns of the names of those that matter.
         given: What they are given, by the identity of the expression; known or not.
+        trees: Modules that are parsed already, by their paths from the root.
     """
 
     calls: tuple[str, ...]
     given: dict[int, Any]
+    trees: Mapping[Path, ast.Module]
 
     def like(self, path: Path) -> "Launcher":
         """Return what follows a module beside the program."""
         if path.parent.name in LIBRARIES or len(self.beside) > MOST_MODULES:
             raise FileError(str(path), "is of a library")
-        home = Played(path, tree_of(path), self.environment, [])
+        tree = self.trees.get(path.resolve()) or tree_of(path)
+        home = Played(path, tree, self.environment, [])
         home.calls, home.given, home.defaults = self.calls, self.given, self.defaults
+        home.trees = self.trees
         return home
 
     def start_by_itself(self) -> None:
@@ -164,7 +172,12 @@ class Played(Launcher):
         if fits(name, self.calls):
             for each in (*node.args, *(word.value for word in node.keywords)):
                 self._note(each, self.entry(each, depth))
-            raise UnknownValueError(RETURNS)
+            own = self._own(node.func, depth)
+            return (
+                self._called(own, node, depth)
+                if isinstance(own, OwnClass)
+                else self._loaded(node, depth)
+            )
         if fits(name, TRUE_OF_GPUS):
             return True
         if fits(name, ENVIRONMENT) and node.args:
@@ -176,6 +189,18 @@ class Played(Launcher):
             if isinstance(own, Code):
                 return self._called(own, node, depth)
         return super().of_call(node, depth)
+
+    def _loaded(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        """Return for a model that is loaded what it is called; of Unsloth's with its tokenizer behind it."""
+        name = dotted(node.func)
+        if not name.endswith(".from_pretrained"):
+            raise UnknownValueError(RETURNS)
+        named = next((word.value for word in node.keywords if word.arg in NAMES_MODEL), None)
+        first = node.args[0] if node.args else named
+        if first is None:
+            raise UnknownValueError(RETURNS)
+        held = self.entry(first, depth)
+        return [held, Unknown(RETURNS, name)] if name.startswith("Fast") else known(held)
 
     def _check_variable(self, name: str) -> None:
         """Refuse a variable's default where whatever launches the program sets it."""

@@ -697,6 +697,8 @@ class Program(Changing):
             return given.value
         default = self.options.get(name)
         if default is None:
+            if self.options and name not in self.options and not self._parses():
+                raise UnknownValueError("is known where it runs")
             raise NotGivenError(name, own=name in self.options or not self._parses())
         value = self.value(default, depth)
         self.taken[f"--{name}"] = value
