@@ -328,6 +328,14 @@ def test_a_checkouts_own_defaults_stand_beneath_a_command_line(script):
         assert same not in said
 
 
+def test_a_checkouts_variable_of_the_environment_has_its_default(script, monkeypatch):
+    name = "verl/trainer/config/ppo_trainer.yaml"
+    text = CHECKOUT[name].replace("n: 8", 'n: "${oc.env:SAMPLES_OF_A_FORK,6}"')
+    assert script(BARE, {**CHECKOUT, name: text}).job.workload.samples_per_prompt == 6
+    monkeypatch.setenv("SAMPLES_OF_A_FORK", "3")
+    assert script(BARE, {**CHECKOUT, name: text}).job.workload.samples_per_prompt == 3
+
+
 @pytest.mark.parametrize(
     ("line", "reference"),
     [
