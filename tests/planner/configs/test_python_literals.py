@@ -58,6 +58,7 @@ UNKNOWN = {
     "spec.size": "is known where it runs",
     "args.size": "is what --size says, which is not given",
     "10 / 0": "is no number",
+    "os.getenv('MODEL_OF_NOBODY').strip()": "is the variable MODEL_OF_NOBODY, which is not set",
     "LOOP": "goes around in circles",
 }
 CONSTANTS = """

@@ -20,12 +20,7 @@ from rlplan.planner.configs.reading.python.launcher_values import (
     Made,
     OwnClass,
 )
-from rlplan.planner.configs.reading.python.program import (
-    MOST_MODULES,
-    OF_LAUNCHERS,
-    OF_SLURM,
-    TRUE_OF_GPUS,
-)
+from rlplan.planner.configs.reading.python.program import MOST_MODULES
 from rlplan.planner.configs.reading.python.syntax import (
     Function,
     decorators_of,
@@ -36,7 +31,10 @@ from rlplan.planner.configs.reading.python.syntax import (
     written,
 )
 from rlplan.planner.configs.reading.python.values import (
+    OF_LAUNCHERS,
+    OF_SLURM,
     RETURNS,
+    TRUE_OF_GPUS,
     Unknown,
     UnknownValueError,
     known,
