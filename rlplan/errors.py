@@ -123,7 +123,7 @@ class MissingValueError(FileError):
         **shown: Any,  # noqa: ANN401 -- as `FileError` has them
     ) -> None:
         self.options, self.key, self.example = tuple(options), key, example
-        self.missing, self.hint = (self,), hint
+        self.missing, self.hint, self.lead = (self,), hint, ""
         self.shown = shown
         allowed = f"{shown.get('allowed') or ''}{hint}" or None
         super().__init__(file, problem, **{**shown, "allowed": allowed})
