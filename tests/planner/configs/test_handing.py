@@ -136,3 +136,13 @@ def test_a_file_s_values_are_followed_through_modules_to_the_trainer(tmp_path, m
     assert (work.samples_per_prompt, work.prompts) == (2, 6)  # of 2 x 6 completions
     assert found.run.models["actor"] == "Qwen/Qwen3-0.6B"
     assert not any("color" in each for each in found.notes)
+
+
+def test_a_library_s_sources_beside_a_program_are_not_followed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trl").mkdir()
+    (tmp_path / "trl" / "__init__.py").write_text("SIZE = 4\n", encoding="utf-8")
+    text = "import trl, subprocess\nsubprocess.run(f'trl grpo --num_processes {trl.SIZE}', shell=True)\n"
+    path = tmp_path / "launch.py"
+    path.write_text(text, encoding="utf-8")
+    assert "$" in commands_handed_by(path, ())

@@ -123,10 +123,13 @@ class Played(Launcher):
     given: dict[int, Any]
     trees: Mapping[Path, ast.Module]
 
+    def _beside(self, name: str) -> "Launcher | None":
+        """Return a module beside the program, but for those of libraries, whose sources may lie there."""
+        is_of_library = name.partition(".")[0] in LIBRARIES
+        return None if is_of_library or len(self.beside) > MOST_MODULES else super()._beside(name)
+
     def like(self, path: Path) -> "Launcher":
         """Return what follows a module beside the program."""
-        if path.parent.name in LIBRARIES or len(self.beside) > MOST_MODULES:
-            raise FileError(str(path), "is of a library")
         tree = self.trees.get(path.resolve()) or tree_of(path)
         home = Played(path, tree, self.environment, [])
         home.calls, home.given, home.defaults = self.calls, self.given, self.defaults
