@@ -123,7 +123,7 @@ class MissingValueError(FileError):
         **shown: Any,  # noqa: ANN401 -- as `FileError` has them
     ) -> None:
         self.options, self.key, self.example = tuple(options), key, example
-        self.missing, self.hint = (self,), hint
+        self.missing, self.hint, self.lead = (self,), hint, ""
         self.shown = shown
         allowed = f"{shown.get('allowed') or ''}{hint}" or None
         super().__init__(file, problem, **{**shown, "allowed": allowed})
@@ -159,10 +159,13 @@ class MissingValuesError(FileError):
         missing: Each of them, in the order in which they were found.
         options: The words of a command line that say all of them, with examples for the values.
         hint: What else may say them, behind what is allowed; empty for nothing.
+        lead: What is said before all of them; empty for nothing.
     """
 
-    def __init__(self, missing: Iterable[MissingValueError], hint: str = "") -> None:
-        self.missing, self.hint = tuple(missing), hint
+    def __init__(
+        self, missing: Iterable[MissingValueError], hint: str = "", lead: str = ""
+    ) -> None:
+        self.missing, self.hint, self.lead = tuple(missing), hint, lead
         self.options = tuple(word for each in self.missing for word in each.options)
         told = (
             f"{each.field} ({each.file}: {cut(each.problem)})"
@@ -172,7 +175,7 @@ class MissingValuesError(FileError):
         )
         count = f"{len(self.missing)} values are said nowhere at hand"
         first, allowed = self.missing[0], f"{shlex.join(self.options)}, with your values{hint}"
-        super().__init__(first.file, f"{count}: {'; '.join(told)}", allowed=allowed)
+        super().__init__(first.file, f"{lead}{count}: {'; '.join(told)}", allowed=allowed)
         self.field = first.field
 
 

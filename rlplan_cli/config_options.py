@@ -167,13 +167,9 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         MissingPartError: Configurations of the framework that is named are not read.
     """
     from rlplan.errors import FileError
-    from rlplan.planner.configs.reading.configuration import (
-        most_named,
-        names_start,
-        starts_of,
-    )
     from rlplan.planner.configs.reading.otherwise import trained_otherwise
     from rlplan.planner.configs.reading.sheet import is_library
+    from rlplan.planner.configs.reading.telling import most_named, names_start, starts_of
 
     names = frameworks_with("keys", "reading")
     if words[0] in frameworks_with():
@@ -376,6 +372,7 @@ def import_options(
     from rlplan.files.frozen import FrozenDict
     from rlplan.planner.configs.environments import GivenEnvironments
     from rlplan.planner.configs.importing import ImportOptions
+    from rlplan.planner.configs.nodes import asked_gpu
     from rlplan.planner.configs.shell.recorder import run_recorded
 
     check_parts(framework, "keys", "reading")
@@ -387,8 +384,10 @@ def import_options(
         evaluated = run_recorded(Path(words[0]), words[1:])
     models = given.model or ()
     pairs = (each.partition("=") for each in models if "=" in each)
+    asked = asked_gpu(Path(words[0])) if words and given.gpu is None else None
     options = ImportOptions(
-        gpu=given.gpu or EXAMPLE_GPU,
+        gpu=given.gpu or (asked[0] if asked else EXAMPLE_GPU),
+        gpu_by=asked[1] if asked else "",
         mean_response=given.mean_response,
         mean_prompt=given.mean_prompt,
         model=next((each for each in models if "=" not in each), None),
@@ -406,7 +405,7 @@ def import_options(
         ),
         values=values_of(given.values or ()),
     )
-    if given.gpu is None:
+    if given.gpu is None and asked is None:
         raise _without_gpu(framework, words, options, logged=logged)
     return options
 
@@ -452,7 +451,7 @@ def _without_gpu(
     except (MissingValueError, MissingValuesError) as error:
         told_by_log = "--mean-response" if logged else ""
         others = [each for each in error.missing if each.file != told_by_log]
-        return MissingValuesError((gpu, *others), error.hint) if others else gpu
+        return MissingValuesError((gpu, *others), error.hint, error.lead) if others else gpu
     except UserError:
         return gpu  # what else is wrong is said when the device is known
     return gpu

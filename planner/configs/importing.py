@@ -128,6 +128,7 @@ class ImportOptions:
 
     Attributes:
         gpu: Name of a device sheet, or a sheet's file.
+        gpu_by: Where a configuration asks for that type, which nobody says beside it; empty where somebody does.
         mean_response: Mean response in tokens.
         mean_prompt: Mean prompt in tokens; None takes the usual of mathematics.
         model: Takes the place of the actor's model (and of all that are the same).
@@ -144,6 +145,7 @@ class ImportOptions:
     """
 
     gpu: str
+    gpu_by: str = ""
     mean_response: float | None = None
     mean_prompt: float | None = None
     model: str | None = None
@@ -351,6 +353,9 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     set_version(settings, options.version, _started_file(given))
     settings.sheet = of_start(settings.sheet, settings.start)
     settings.model = options.model
+    if options.gpu_by:
+        asked = f"GPUs are {options.gpu}, as asked for at {options.gpu_by}; --gpu says others"
+        settings.guesses += (asked,)
     folder = Path(given[0]).parent
     lay_files_over(settings, folder)
     _set_values(settings, options.values, folder)

@@ -1,12 +1,16 @@
 """What a configuration leaves out that nobody else can know: the errors that ask for it."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Final
 
 from rlplan.errors import MissingValueError, MissingValuesError
 from rlplan.job import Role
 from rlplan.planner.configs.models import example_for, own_name
+from rlplan.planner.configs.reading.python.values import NOT_GIVEN
 from rlplan.planner.configs.reading.scripts import scripts_that_start
 from rlplan.planner.configs.reading.settings import EXAMPLE_MODEL, Settings
 from rlplan.planner.configs.run import Run
@@ -16,6 +20,7 @@ from rlplan.profiles.sheets import nearest_models
 LIKELY = 0.75
 # A mean response that an example names.
 USUAL_RESPONSE = 256
+_NOT_GIVEN: Final = re.compile(rf"is what (--[\w-]+) says, {NOT_GIVEN}")
 # How many scripts a message names.
 MOST_NAMED = 8
 
@@ -41,7 +46,20 @@ def missing_values(
         hint += f"; {len(lost.words)} words below the end of the command of line {lost.line}, at line {lost.ends}, are no part of it"
     if len(missing) == 1:
         return missing[0].with_hint(hint) if hint else missing[0]
-    return MissingValuesError(missing, hint)
+    return MissingValuesError(missing, hint, _lead(missing))
+
+
+def _lead(missing: Sequence[MissingValueError]) -> str:
+    """Return what is said first where one option of a program says several of the values, and is not given."""
+    told = (_NOT_GIVEN.search(each.problem) for each in missing)
+    counts = Counter(each[1] for each in told if each is not None)
+    name, count = next(iter(counts.most_common(1)), ("", 0))
+    behind = f"put it behind the program, after --, as -- {name} ..."
+    return (
+        f"{name} is not given, which says {count} values: {behind}; without it "
+        if count > 1
+        else ""
+    )
 
 
 def missing_beside(

@@ -83,6 +83,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     if held_out is not None and prompts is None:
         problem = "is for an actor that learns from prompts"
         raise FileError("--held-out", problem, allowed="together with --prompts")
+    if mean_prompt is not None and prompts is not None:
+        problem = "is measured in the file that --prompts names, and would have no effect"
+        raise FileError("--mean-prompt", problem, value=mean_prompt, allowed="one of both")
     measured = None if prompts is None else _measured(prompts, held_out, model, path.parent)
     given = gpus_with_type(gpus, gpu, alone=True)
     work = StarterWork(

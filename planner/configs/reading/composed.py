@@ -1,6 +1,7 @@
 """YAML configurations with what they inherit from (`defaults:`) and refer to (`${...}`), and those that hydra composes."""
 
 import math
+import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ import yaml
 
 from rlplan.errors import FileError, unreadable
 from rlplan.files.decoding import repeated_key, text_of
-from rlplan.planner.configs.reading.given import Flat, GivenValue
+from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
 from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
 from rlplan.planner.configs.shell.commands import above
@@ -350,12 +351,19 @@ def defaults_of(sheet: ConfigSheet, name: str, folder: Path, over: Flat) -> Flat
         return {}
     chosen = {key: over[key] for key in _telling(sheet) & over.keys() if not DOTTED.match(key)}
     composer = _composed(files, path, chosen)
+    leaves = ((key, _outright(value)) for key, _, value in _leaves(composer.data, "", ()))
     return {
         key: GivenValue(value=_number(value), where=composer.places[key])
-        for key, _, value in _leaves(composer.data, "", ())
+        for key, value in leaves
         if isinstance(value, bool | int | float | str) and key in composer.places
         if value != MISSING and "${" not in str(value)
     }
+
+
+def _outright(value: object) -> object:
+    """Return a leaf; of a variable of the environment with a default (`${oc.env:N,8}`) what it is, or its default."""
+    found = _OF_ENVIRONMENT.fullmatch(value) if isinstance(value, str) else None
+    return value if found is None else scalar(os.environ.get(found[1], found[2].strip()))
 
 
 def composed(
@@ -492,6 +500,7 @@ MOST_ANCESTORS = 20
 # A key that stands in the tree: no flag, list's element or choice of a group.
 DOTTED = re.compile(r"^[A-Za-z_][\w-]*(\.[\w-]+)*$")
 
+_OF_ENVIRONMENT: Final = re.compile(r"\$\{oc\.env:\s*(\w+)\s*,([^${}]*)\}")
 EXPONENT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -32,12 +32,14 @@ from rlplan.planner.configs.reading.launched import (
     words_that_start,
 )
 from rlplan.planner.configs.reading.python.arguments import arguments_of, overrides_of
+from rlplan.planner.configs.reading.python.handing import is_handing
 from rlplan.planner.configs.reading.python.launcher import STARTS, is_launcher
 from rlplan.planner.configs.reading.python.literals import (
     CONFIGS,
     OwnTrainer,
     has_start,
     own_trainer_of,
+    program_that_starts,
     python_keys,
     refused_call,
 )
@@ -48,7 +50,6 @@ from rlplan.planner.configs.reading.scripts import (
     SCRIPTS,
     assigned,
     file_of,
-    is_launcher_of,
     is_quoted,
     launched_as_script,
     lost_below,
@@ -61,7 +62,6 @@ from rlplan.planner.configs.reading.settings import Settings, fits_any, is_on
 from rlplan.planner.configs.reading.sheet import (
     NO_LAUNCH,
     ConfigSheet,
-    load_config_sheet,
     own_file,
     own_values,
 )
@@ -86,7 +86,8 @@ class Start:
         arguments: What stands behind it.
         is_own: Whether it is the framework's own, not one that is taken as it.
         before: What stands in front of it.
-        program: Its file, where that is a Python program whose calls give keys.
+        program: Its file, where that is a Python program whose calls give keys; else the module beside it that it calls for that.
+        entry: Its own file; None where it has none that counts.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Start:
     is_own: bool
     before: tuple[Text, ...] = ()
     program: Path | None = None
+    entry: Path | None = None
 
     @property
     def folder(self) -> Path:
@@ -128,7 +130,12 @@ def start_of(
             program = _program(sheet, name, folder)
             if program is not None:
                 return Start(
-                    name=name, arguments=arguments, is_own=True, before=before, program=program
+                    name=name,
+                    arguments=arguments,
+                    is_own=True,
+                    before=before,
+                    program=program,
+                    entry=file_of(name, folder),
                 )
         if _is_taken(sheet, name, taken_as) or (
             refusal_of(sheet, name) is None and _is_of_fork(sheet, name, arguments)
@@ -140,7 +147,7 @@ def start_of(
 def _program(sheet: ConfigSheet, name: str, folder: Path) -> Path | None:
     """Return the file of a Python program that calls what starts a training; None where none is at hand."""
     found = file_of(name, folder) if sheet.launch.starts else None
-    return found if found is not None and has_start(sheet.launch, found) else None
+    return None if found is None else program_that_starts(sheet.launch, found)
 
 
 def _is_of_fork(sheet: ConfigSheet, name: str, arguments: tuple[Text, ...]) -> bool:
@@ -239,9 +246,10 @@ def read_configuration(
     is_program = path.suffix in PROGRAMS
     if path.suffix == NOTEBOOK and path.is_file() and not has_start(sheet.launch, path):
         is_program = not script_text(path).strip()  # its commands of a shell are a script
-    if is_program and sheet.launch.starts and path.is_file():
+    hands = is_program and is_handing(path) and program_that_starts(sheet.launch, path) is None
+    if is_program and sheet.launch.starts and path.is_file() and not hands:
         return _of_program(sheet, path, [Text(word) for word in given[1:]], environment)
-    if path.is_file() and (not is_program or is_launcher(path)):
+    if path.is_file() and (not is_program or hands or is_launcher(path)):
         script = _Script(sheet, taken_as, environment)
         return script.settings(path, given[1:], evaluated)
     if path.suffix == ".sh":
@@ -288,59 +296,21 @@ def _of_program(
     Raises:
         FileError: It starts no training of the framework's.
     """
-    if not has_start(sheet.launch, path):
+    program = program_that_starts(sheet.launch, path)
+    if program is None:
         what = refused_call(sheet.launch, path)
         problem = f"starts no RL training of {sheet.title}" if what is None else what
         allowed = f"a program that calls {', '.join(sheet.launch.starts[:MOST_NAMED])}"
         raise FileError(str(path), problem, allowed=allowed)
-    start = Start(name=path.name, arguments=tuple(arguments), is_own=True, program=path)
+    start = Start(
+        name=path.name, arguments=tuple(arguments), is_own=True, program=program, entry=path
+    )
     settings = _of_start(sheet, start, str(path), path.parent, ())
+    if program != path:
+        settings.notes += (f"{path} calls {program}, which is read in its place",)
     variables = tuple((name, Text(value)) for name, value in environment.items())
     command = Command(line=0, words=(), variables=variables)
     return _with_launch(settings, start, path.parent, command, ())
-
-
-def starts_of(framework: str, words: Iterable[str]) -> bool:
-    """Tell whether a script's text, or a command line, names what starts a framework's training."""
-    sheet, given = load_config_sheet(framework), list(words)
-    path = Path(given[0])
-    if path.suffix in PROGRAMS and path.is_file():
-        return is_launcher_of(path, framework) or has_start(sheet.launch, path)
-    if is_toml(path) and path.is_file():
-        of_toml = part_keys(sheet, given[:1], given[0]) if sheet.arguments == "toml" else {}
-        return any(fits_any(key, sheet.start_keys) for key in of_toml)
-    plain = plain_words(given)
-    telling = len(telling_keys(sheet, plain))
-    return telling >= TELLING or _names_start(sheet, plain, telling=bool(telling))
-
-
-def names_start(framework: str, words: Iterable[str]) -> bool:
-    """Tell whether a script's text, or a command line, has a start of a framework's, not only keys that others have too."""
-    sheet, plain = load_config_sheet(framework), plain_words(list(words))
-    return _names_start(sheet, plain, telling=bool(telling_keys(sheet, plain)))
-
-
-def _names_start(sheet: ConfigSheet, words: Sequence[Text], *, telling: bool) -> bool:
-    names = (*sheet.starts, *(sheet.plain_starts if telling else ()))
-    return any(words_that_start(names, words, place) for place in range(len(words)))
-
-
-def plain_words(words: Sequence[str]) -> list[Text]:
-    """Return the words of a script's text, or of a command line, without quotes."""
-    return [Text(word.strip("\"'")) for word in _texts(words)]
-
-
-def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]:
-    """Return, of frameworks whose commands are alike, those that a script or command line names most often."""
-    given = list(words)
-    text = " ".join([*given, *_texts(given)]).lower()
-    counts = {name: len(re.findall(rf"(?<![a-z]){name}(?![a-z])", text)) for name in frameworks}
-    return [name for name in frameworks if counts[name] == max(counts.values())]
-
-
-def _texts(words: Sequence[str]) -> Sequence[str]:
-    """Return the words of a script's text, or of a command line."""
-    return script_text(Path(words[0])).split() if Path(words[0]).is_file() else words
 
 
 def _is_task(path: Path) -> bool:
@@ -542,6 +512,8 @@ class _Script:
             problem += f"; not evaluated: {found.gaps[0]}"
         usual = ", ".join((*self.sheet.plain_starts, *self.sheet.starts)[:MOST_NAMED])
         allowed = f"a script that starts {usual}, or --as MODULE for a start of another name"
+        if any("it stops here" in str(gap) for gap in found.gaps):
+            allowed = f"the arguments that it asks for, behind it after --; {allowed}"
         return FileError(str(path), problem, allowed=allowed)
 
 
@@ -622,9 +594,13 @@ def _with_launch(
                 Unknown(UNREAD, each.value) if each.gaps else each.value for each in start.arguments
             ],
             environment={name: text.value for name, text in command.variables if not text.gaps},
+            entry=start.entry,
         )
         own = found.options - set(sheet.named())
         flat = {key: given for key, given in flat.items() if key not in own}
+        if "config" in found.options or start.entry not in {None, start.program}:
+            flat, own_file = _without_own_file(sheet, flat, start.arguments)
+            settings.notes += own_file
         flat = {**found.defaults, **flat, **found.flat}
         starts = [each for each in found.callees if fits_any(each, sheet.launch.starts)]
         settings.start = next(iter(starts), start.name)
@@ -640,6 +616,23 @@ def _with_launch(
     settings.flat, notes = with_launchers_files(sheet, flat, launched, folder)
     settings.notes += notes
     return settings
+
+
+def _without_own_file(
+    sheet: ConfigSheet, flat: Flat, words: Sequence[Text]
+) -> tuple[Flat, tuple[str, ...]]:
+    """Return keys without those that a program reads itself of its `--config` and that are none of its framework's; a note names these."""
+    named = config_option(list(words), "--config")
+    if named is None:
+        return flat, ()
+    known, file = sheet.named_patterns(), Path(named.value).name
+    left = {
+        key
+        for key, given in flat.items()
+        if Path(given.where.rpartition(":")[0]).name == file and not fits_any(key, known)
+    }
+    note = f"{len(left)} keys of {named.value} are the program's own: what it makes of them is read in it"
+    return {key: given for key, given in flat.items() if key not in left}, (note,) if left else ()
 
 
 def _look_at(settings: Settings, start: Start, folder: Path) -> None:

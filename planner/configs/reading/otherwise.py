@@ -4,15 +4,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from rlplan.planner.configs.reading.configuration import (
-    PROGRAMS,
-    plain_words,
-    refusal_of,
-)
+from rlplan.planner.configs.reading.configuration import PROGRAMS, refusal_of
 from rlplan.planner.configs.reading.launched import words_that_start
 from rlplan.planner.configs.reading.python.literals import refused_call
 from rlplan.planner.configs.reading.scripts import SCRIPTS, programs_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
+from rlplan.planner.configs.reading.telling import plain_words
 from rlplan.planner.configs.shell.text import Text
 
 # What reads another script into its own shell, which starts no training for that.

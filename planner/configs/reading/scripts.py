@@ -8,7 +8,9 @@ from typing import Final
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
-from rlplan.planner.configs.reading.python.launcher import is_launcher, launched_by
+from rlplan.planner.configs.reading.python.handing import handed_by
+from rlplan.planner.configs.reading.python.launcher import STARTS, is_launcher
+from rlplan.planner.configs.reading.python.launching import OWN_DEFAULTS, launched_by
 from rlplan.planner.configs.reading.python.syntax import MOST_BYTES
 from rlplan.planner.configs.reading.settings import Lost
 from rlplan.planner.configs.shell.commands import LEAST_END, Command, Evaluated, above, ends_near
@@ -31,7 +33,6 @@ _PYTHON: Final = re.compile(
 )
 # Behind which the name of a module stands, of Python and of launchers.
 OF_MODULES: Final = frozenset({"-m", "--module"})
-OWN_DEFAULTS: Final = "options that {} is not given are as it has them: {}"
 # What starts another script, and how such a script's file ends.
 STARTERS: Final = frozenset(
     {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
@@ -235,7 +236,9 @@ def launched_as_script(
         name: each if isinstance(each, Text) else Text(each) for name, each in environment.items()
     }
     given = {name: text.value for name, text in texts.items() if not text.gaps}
-    launched = launched_by(path, [each.value for each in arguments], given)
+    is_own = STARTS in (text := _text_of(path)) or re.search("slime|miles", text) is not None
+    read = launched_by if is_own else handed_by
+    launched = read(path, [each.value for each in arguments], given)
     variables = {**environment, **launched.variables}
     found = evaluate(launched.text, (), variables, probes, wanted, path)
     found.gaps += launched.gaps

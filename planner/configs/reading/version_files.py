@@ -90,7 +90,7 @@ def hints_of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[Hint]:
 def engine_limits(sheet: ConfigSheet, checkouts: Iterable[Path]) -> Iterator[Hint]:
     """Yield the newest engines that the requirements of checkouts leave: `pip install verl[vllm]` brings those."""
     for folder in checkouts:
-        if not any("/" in name and (folder / name).is_file() for name in sheet.version_files):
+        if not _holds_version(sheet, folder):
             continue
         for name, engine in product(OWN_REQUIREMENTS, sheet.engine_versions):
             for number, found in limited_in(folder / name, engine):
@@ -121,14 +121,23 @@ def checkouts_near(sheet: ConfigSheet, path: Path) -> Mapping[Path, Sequence[Pat
 
 
 def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
-    """Yield the folders in a folder that are called as the framework is; none where it cannot be read."""
+    """Yield the folders in a folder that are called as the framework is, and the only other one that holds it; none where it cannot be read."""
     names = "|".join({re.escape(sheet.name), re.escape(sheet.title)})
     called = re.compile(COPIES.format(names), re.IGNORECASE)
     for place in (folder, *(folder / name for name in OF_OTHERS)):
         try:
-            yield from sorted(each for each in place.iterdir() if called.match(each.name))
+            inside = sorted(place.iterdir())
         except OSError:
             continue
+        named = [each for each in inside if called.match(each.name)]
+        # A fork under a name of its own is told by the file in which the framework's package has its version.
+        forks = [each for each in inside if each not in named and _holds_version(sheet, each)]
+        yield from (*named, *(forks if len(forks) == 1 else ()))
+
+
+def _holds_version(sheet: ConfigSheet, folder: Path) -> bool:
+    """Tell whether a folder has the framework's package with its version."""
+    return any("/" in name and (folder / name).is_file() for name in sheet.version_files)
 
 
 def text_beside(file: Path) -> str:

@@ -328,6 +328,26 @@ def test_a_checkouts_own_defaults_stand_beneath_a_command_line(script):
         assert same not in said
 
 
+def test_a_fork_under_a_name_of_its_own_is_told_by_its_version(script):
+    """AgentGym-RL's verl, with a trainer of its own, lies in a folder that is called as the project is."""
+    files = {f"Agents/{name}": text for name, text in CHECKOUT.items()}
+    found = script(f"cd Agents\n{BARE}", files)
+    assert found.draft.tasks["actor.generate"].tp == 4
+    assert found.settings.version_reason.endswith("(Agents/verl/trainer/config)") or any(
+        "Agents/verl/version/version" in each for each in found.notes
+    )
+    twice = {f"Other/{name}": text for name, text in CHECKOUT.items()}
+    assert script(BARE, {**files, **twice}).draft.tasks["actor.generate"].tp != 4
+
+
+def test_a_checkouts_variable_of_the_environment_has_its_default(script, monkeypatch):
+    name = "verl/trainer/config/ppo_trainer.yaml"
+    text = CHECKOUT[name].replace("n: 8", 'n: "${oc.env:SAMPLES_OF_A_FORK,6}"')
+    assert script(BARE, {**CHECKOUT, name: text}).job.workload.samples_per_prompt == 6
+    monkeypatch.setenv("SAMPLES_OF_A_FORK", "3")
+    assert script(BARE, {**CHECKOUT, name: text}).job.workload.samples_per_prompt == 3
+
+
 @pytest.mark.parametrize(
     ("line", "reference"),
     [

@@ -20,7 +20,7 @@ from rlplan.planner.configs.importing import (
     ImportOptions,
     imported,
 )
-from rlplan.planner.configs.reading.configuration import starts_of
+from rlplan.planner.configs.reading.telling import starts_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.layouts.settings import token_budgets
 from rlplan.profiles.facts import load_facts

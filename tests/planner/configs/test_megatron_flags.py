@@ -11,7 +11,7 @@ from rlplan.parts import num_parameters
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.megatron.model import layers_with_experts, written_model
-from rlplan.planner.configs.reading.configuration import most_named, starts_of
+from rlplan.planner.configs.reading.telling import most_named, starts_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.profiles.catalog import load_model, model_names
 from rlplan.profiles.facts import load_facts

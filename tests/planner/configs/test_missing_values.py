@@ -104,6 +104,16 @@ def test_an_example_of_a_length_leaves_room_for_a_response(tmp_path):
     assert found.job.workload.max_total_tokens == 4096
 
 
+def test_an_option_that_says_several_values_is_asked_for_first(tmp_path):
+    text = PROGRAM.replace("batch()", "args.size").replace("=4", "=args.size")
+    text = text.replace("args = parser", 'parser.add_argument("--size", type=int)\nargs = parser')
+    with pytest.raises(MissingValuesError) as caught:
+        of(tmp_path, text, mean_response=128.0)
+    begins = "--size is not given, which says 2 values: put it behind the program, after --, as -- --size ..."
+    assert begins in str(caught.value)
+    assert caught.value.lead.startswith(begins)
+
+
 def test_what_is_set_counts_before_what_the_program_says(tmp_path):
     text = (
         "from trl import *\nGRPOTrainer('Qwen/Qwen3-8B', args=GRPOConfig('o', num_generations=4))"

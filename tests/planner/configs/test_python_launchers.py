@@ -4,9 +4,10 @@ import pytest
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.importing import ImportOptions, imported
-from rlplan.planner.configs.reading.configuration import starts_of
 from rlplan.planner.configs.reading.python import launcher as python_launcher
-from rlplan.planner.configs.reading.python.launcher import is_launcher, launched_by
+from rlplan.planner.configs.reading.python.launcher import is_launcher
+from rlplan.planner.configs.reading.python.launching import launched_by
+from rlplan.planner.configs.reading.telling import starts_of
 
 OPTIONS = ImportOptions(gpu="h100-80gb-sxm", mean_response=1000, environment={"HOME": "~"})
 LAUNCHER = """

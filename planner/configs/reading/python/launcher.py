@@ -8,7 +8,6 @@ import ast
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +36,7 @@ from rlplan.planner.configs.reading.python.launcher_values import (
     OwnClass,
     ReturnError,
     as_read,
+    rest_of,
     returns,
     variables_of,
 )
@@ -63,7 +63,7 @@ from rlplan.planner.configs.reading.python.values import (
     known,
 )
 from rlplan.planner.configs.shell.commands import NOT_AT_HAND, RoundError
-from rlplan.planner.configs.shell.text import Gap, Text, at_their_lines
+from rlplan.planner.configs.shell.text import Gap, Text
 
 # The call that starts a training in both (utils/external_utils/command_utils.py), and its parameters; `model_type` up to slime 0.1.
 STARTS: Final = "execute_train"
@@ -99,55 +99,7 @@ def is_launcher(path: Path) -> bool:
         return False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Launched:
-    """Hold what a program hands to a shell.
-
-    Attributes:
-        text: The commands that start a training, on the lines on which the program hands them on.
-        variables: What the text's own variables stand for: what is not known.
-        gaps: What of the program was left out since only a run would decide.
-        options: What is said of its options that are not given; empty where it has none.
-    """
-
-    text: str
-    variables: Mapping[str, Text]
-    gaps: tuple[Gap, ...] = ()
-    options: str = ""
-
-
-def launched_by(path: Path, words: Iterable[str], environment: Mapping[str, str]) -> Launched:
-    """Return what a program hands to a shell to start a training.
-
-    Args:
-        words: Its options.
-        environment: Variables that are set before it starts.
-
-    Raises:
-        FileError: It is no Python, has no such option, stops before, or hands on nothing that starts a training.
-    """
-    program = _Launcher(path, tree_of(path), dict(environment), list(words))
-    try:
-        program.play()
-    except StopError as stop:
-        if not program.commands:
-            problem = f"the program stops here: {stop.reason}"
-            raise FileError(f"{path}:{stop.line}", problem) from None
-    except RecursionError:
-        raise FileError(str(path), "is nested too deeply") from None
-    if not program.commands:
-        problem = "is a Python program, of which nothing is run: it is not seen to start a training"
-        allowed = "a script, or behind -- the command that it prints"
-        raise FileError(str(path), problem, allowed=allowed)
-    return Launched(
-        text=at_their_lines(program.commands),
-        variables=program.gaps,
-        gaps=tuple(dict.fromkeys(program.left)),
-        options=program.taken(),
-    )
-
-
-class _Launcher(LauncherValues):
+class Launcher(LauncherValues):
     """Follow a program's statements.
 
     Attributes:
@@ -155,7 +107,10 @@ class _Launcher(LauncherValues):
         gaps: Variables of the shell that stand for what is not known.
         left: What was left out since only a run would decide.
         defaults: Options that are not given, with what they are taken to be.
+        launches: What tells of a command that it starts a training.
     """
+
+    launches: re.Pattern[str] = _LAUNCHES
 
     def __init__(
         self, path: Path, tree: ast.Module, environment: dict[str, str], words: list[str]
@@ -166,7 +121,7 @@ class _Launcher(LauncherValues):
         self.commands: list[tuple[int, str]] = []
         self.gaps: dict[str, Text] = {}
         self.left: list[Gap] = []
-        self.beside: dict[Path, _Launcher | None] = {}
+        self.beside: dict[Path, Launcher | None] = {}
         self.defaults: dict[str, Any] = {}
         self.looked_at = self.looked_before = self.statements = 0
         self.line = 1
@@ -228,7 +183,11 @@ class _Launcher(LauncherValues):
 
     _play_importfrom = _play_import
 
-    def _beside(self, name: str) -> "_Launcher | None":
+    def like(self, path: Path) -> "Launcher":
+        """Return what follows a module beside the program."""
+        return Launcher(path, tree_of(path), self.environment, [])
+
+    def _beside(self, name: str) -> "Launcher | None":
         path = module_beside(self.path, name)
         if path is None or path == self.path or "external_utils" in path.parts:
             return None
@@ -236,7 +195,7 @@ class _Launcher(LauncherValues):
             return self.beside[path]
         self.beside[path] = None
         try:
-            home = _Launcher(path, tree_of(path), self.environment, [])
+            home = self.like(path)
         except FileError:
             return None
         home.names["__name__"] = name
@@ -265,6 +224,7 @@ class _Launcher(LauncherValues):
         self.set_target(node.target, self.whole(ast.fix_missing_locations(held)))
 
     def set_target(self, target: ast.expr, value: Any) -> None:  # noqa: ANN401
+        """Set a name, an attribute or an item."""
         if isinstance(target, ast.Name):
             self._name(target.id, value)
         elif isinstance(target, ast.Tuple | ast.List):
@@ -282,6 +242,10 @@ class _Launcher(LauncherValues):
                 self.environment[str(key)] = value
             elif isinstance(held, dict) and not isinstance(key, Unknown):
                 held[str(key)] = value
+            elif isinstance(held, list) and held:
+                whole = isinstance(key, int) and -len(held) <= key < len(held)
+                held[:] = held if whole else [Unknown(NO_CONSTANT, written(target))]
+                held[key if whole else 0] = value if whole else held[0]
 
     def _name(self, name: str, value: Any) -> None:  # noqa: ANN401
         frame = self.frames[-1] if self.frames else None
@@ -304,7 +268,7 @@ class _Launcher(LauncherValues):
         """
         test = node.test if isinstance(node, ast.If) else node.subject
         self.left.append(Gap(line=node.lineno, source=written(test)[:MOST_SHOWN], reason=reason))
-        starting = [each for each in bodies if self._starts(each)]
+        starting = [each for each in bodies if self.starts_in(each)]
         if starting:
             self._block(starting[0])
             return
@@ -313,7 +277,8 @@ class _Launcher(LauncherValues):
         parts = (part for each in bodies for part in each)
         self._forget([each for each in parts if not isinstance(each, ast.AugAssign | ast.Expr)])
 
-    def _starts(self, body: Sequence[ast.stmt]) -> bool:
+    def starts_in(self, body: Sequence[ast.stmt]) -> bool:
+        """Tell whether a start stands in a block."""
         calls = (each for part in body for each in ast.walk(part) if isinstance(each, ast.Call))
         return any(dotted(each.func).rpartition(".")[2] == STARTS for each in calls)
 
@@ -476,6 +441,7 @@ class _Launcher(LauncherValues):
                 else home.whole(default)
                 for name, default in defaults_of(node).items()
             }  # fmt: skip
+            frame.held |= rest_of(node, placed, given)
             if isinstance(node, ast.Lambda):
                 return home.value(node.body)
             home._block(node.body)  # noqa: SLF001 -- of its own kind
@@ -618,7 +584,7 @@ class _Launcher(LauncherValues):
     def _flags_of_program(self, path: Path) -> str | None:
         """Return the flags of a model that a program of miles' returns (scripts/models/*.py: model_args); None if not known."""
         try:
-            home = _Launcher(path, tree_of(path), self.environment, [])
+            home = self.like(path)
             home.names["__name__"] = path.stem
             home.play()
             code = home.names.get("model_args")
@@ -632,7 +598,7 @@ class _Launcher(LauncherValues):
         model = self.value(node.args[1], depth)
         path = self.path.with_name(f"{model}.py")
         try:
-            home = _Launcher(path, tree_of(path), self.environment, [])
+            home = self.like(path)
             home.names["__name__"] = path.stem
             home.play()
         except (FileError, StopError):
@@ -653,7 +619,7 @@ class _Launcher(LauncherValues):
                 else str(each) if "${_OF_PROGRAM_" in str(each) else shlex.quote(str(each))
                 for each in held
             )  # fmt: skip
-        launches = _LAUNCHES.search(held) if isinstance(held, str) else None
+        launches = self.launches.search(held) if isinstance(held, str) else None
         if isinstance(held, str) and launches is not None:
             self._check_flags(held[launches.end() :], node.lineno)
             self.commands.append((node.lineno, held))

@@ -281,6 +281,9 @@ class LauncherValues(Expressions, ABC):
                 if sum(map(len, texts)) > MOST_TEXT:
                     raise UnknownValueError("is too long to be followed")
                 return "".join(texts)
+            # Once each, or a sum of many would take twice as long with every one more.
+            plain = ast.BinOp(ast.Constant(known(left)), node.op, ast.Constant(known(right)))
+            return super().of_binop(plain, depth)
         if isinstance(node.op, ast.Pow):
             base, power = self.value(node.left, depth), self.value(node.right, depth)
             if isinstance(base, int) and isinstance(power, int) and 0 <= power <= MOST_POWER:
@@ -568,6 +571,22 @@ def returns(body: Sequence[ast.stmt]) -> bool:
         if not isinstance(part, Function | ast.ClassDef | ast.expr):
             waiting += ast.iter_child_nodes(part)
     return False
+
+
+def rest_of(
+    node: Function | ast.Lambda, placed: Sequence[Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a function's `*` and `**` parameters hold of what it is given by place and by name."""
+    found = dict[str, Any]()
+    taken = [each.arg for each in (*node.args.posonlyargs, *node.args.args)]
+    named = {*taken, *(each.arg for each in node.args.kwonlyargs)}
+    if node.args.vararg is not None:
+        found[node.args.vararg.arg] = list(placed[len(taken) :])
+    if node.args.kwarg is not None:
+        found[node.args.kwarg.arg] = {
+            name: held for name, held in given.items() if name not in named
+        }
+    return found
 
 
 def as_read(target: ast.expr) -> ast.expr:

@@ -5,10 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Final, TypeGuard
+from typing import Any, Final, TypeGuard
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
+from rlplan.planner.configs.reading.python.launching import OWN_DEFAULTS
+from rlplan.planner.configs.reading.python.played import is_plain, played_values
 from rlplan.planner.configs.reading.python.program import Program
 from rlplan.planner.configs.reading.python.syntax import (
     ANY_ATTRIBUTE,
@@ -22,7 +24,12 @@ from rlplan.planner.configs.reading.python.syntax import (
     tree_of,
     written,
 )
-from rlplan.planner.configs.reading.python.values import NotGivenError, Unknown, UnknownValueError
+from rlplan.planner.configs.reading.python.values import (
+    NOT_GIVEN,
+    NotGivenError,
+    Unknown,
+    UnknownValueError,
+)
 from rlplan.planner.configs.reading.sheet import LaunchSheet, PythonCall
 from rlplan.planner.configs.shell.text import Gap
 
@@ -32,6 +39,8 @@ LONGEST: Final = 64
 MOST_CALLS: Final = 3
 # How calls are called that hold a training's settings.
 CONFIGS: Final = "*Config"
+# Stands for what is not known of a program that is followed.
+MISSING: Final = object()
 UNSURE: Final = "is set on a condition that is not known"
 # Variables that launchers set, of which a program may ask.
 NO_VARIABLES: Final[Mapping[str, str]] = {}
@@ -94,6 +103,7 @@ def python_keys(
     starts: Sequence[str] = (),
     words: Sequence[object] = (),
     environment: Mapping[str, str] = NO_VARIABLES,
+    entry: Path | None = None,
 ) -> PythonKeys:
     """Return what a Python program gives calls.
 
@@ -103,6 +113,7 @@ def python_keys(
         starts: Of the calls, those that start a training: of several of their settings those of one training count.
         words: What it is started with beside flags.
         environment: Variables that it is started with.
+        entry: The program that is started with these, where that is another one, which calls this.
 
     Raises:
         FileError: It cannot be read, or is no Python of today.
@@ -115,14 +126,15 @@ def python_keys(
         words=tuple(words),
         environment=environment,
     )
+    program.started_from = entry
     program.collect()
-    notes = tuple(program.choose(starts))
+    notes, flat = tuple(program.choose(starts)), program.keys()
     return PythonKeys(
-        flat=program.keys(),
+        flat=flat,
         defaults=program.defaults(),
         callees=tuple(program.callee(call) for call, _ in program.found),
         options=frozenset(program.options),
-        notes=notes,
+        notes=(*notes, *program.notes_of_following()),
         own=program.own_trainer(starts),
         elsewhere=tuple(program.meant_elsewhere()),
     )
@@ -211,6 +223,25 @@ def has_start(launch: LaunchSheet, path: Path) -> bool:
     return has_call(path, launch.starts, launch.library, tuple(launch.refused))
 
 
+def program_that_starts(launch: LaunchSheet, path: Path) -> Path | None:
+    """Return the program that calls what starts a framework's training: itself, or a module beside it of which it calls a name."""
+    if has_start(launch, path):
+        return path
+    if not launch.starts:
+        return None
+    try:
+        tree = tree_of(path)
+    except FileError:
+        return None
+    called = {dotted(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
+        beside = module_beside(path, node.module or "")
+        named = {each.asname or each.name for each in node.names}
+        if beside is not None and beside != path and named & called and has_start(launch, beside):
+            return beside
+    return None
+
+
 def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
     """Return what a program's calls do otherwise than train with RL; None where none is known to, or where it does both."""
     if path is None or not launch.refused or has_start(launch, path):
@@ -219,11 +250,36 @@ def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:
 
 
 class _Calls(Program):
-    """Read what a program gives the calls that mean something."""
+    """Read what a program gives the calls that mean something.
+
+    Attributes:
+        started_from: The program that is started, where that is another one which calls this.
+        played: What they are given where the program is followed, and options that are as it has them; None until it is.
+    """
+
+    played: tuple[Mapping[int, Any], str] | None = None
+    started_from: Path | None = None
+
+    def when_played(self, node: ast.expr) -> Any:  # noqa: ANN401 -- whatever Python has
+        """Return what a call is given where the program's statements are followed; `MISSING` where that is not known."""
+        if self.played is None:
+            first = self.started_from or self.path
+            trees = {self.path.resolve(): self.tree}
+            self.played = played_values(
+                first, trees, tuple(self.calls), self.words, self.environment
+            )
+        held = self.played[0].get(id(node))
+        # None may only be what an option comes to that is not given here.
+        return MISSING if held is None or isinstance(held, Unknown) or not is_plain(held) else held
 
     def callee(self, call: ast.Call) -> str:
         """Return the last part of what is called."""
         return dotted(call.func).rpartition(".")[2]
+
+    def notes_of_following(self) -> Iterator[str]:
+        """Yield what is said of options where values are known only since the program was followed."""
+        if self.played is not None and self.played[0] and self.played[1]:
+            yield OWN_DEFAULTS.format(self.path.name, self.played[1])
 
     def choose(self, starts: Sequence[str]) -> Iterator[str]:
         """Keep the calls that may run, and of several settings of a training those of the last training; say so."""
@@ -357,8 +413,10 @@ class _Calls(Program):
         try:
             held = self.value(value)
         except UnknownValueError as error:
-            source = f"**{written(value)}"
-            return {f"{prefix}{source}": self._unknown(value, source, str(error))}
+            held = self.when_played(value)
+            if not isinstance(held, dict):
+                source = f"**{written(value)}"
+                return {f"{prefix}{source}": self._unknown(value, source, str(error))}
         inner = held.items() if isinstance(held, dict) else ()
         return {
             key: given
@@ -369,7 +427,8 @@ class _Calls(Program):
     def _leaves(self, key: str, held: object, value: ast.expr) -> Iterator[tuple[str, GivenValue]]:
         """Yield the keys of what an expression holds; an entry that is not known has a gap."""
         for name, leaf in nested_leaves(key, held):
-            if isinstance(leaf, Unknown) and leaf.node is not None:
+            asked = isinstance(leaf, Unknown) and leaf.reason.endswith(NOT_GIVEN)
+            if isinstance(leaf, Unknown) and leaf.node is not None and not asked:
                 yield from self._given(name, leaf.node).items()
             elif isinstance(leaf, Unknown):
                 yield name, self._unknown(value, leaf.source, leaf.reason)
@@ -408,6 +467,10 @@ class _Calls(Program):
         except UnknownValueError as error:
             if isinstance(error, NotGivenError) and not error.own and _alike(error.option, key):
                 return {}  # the framework's own default
+            asked = isinstance(error, NotGivenError) and error.option in self.options
+            held = MISSING if asked else self.when_played(value)
+            if held is not MISSING:
+                return dict(self._leaves(key, held, value))
             texts = tuple(self._texts_of(value))
             return {key: self._unknown(value, written(value), str(error), texts)}
         return dict(self._leaves(key, held, value))

@@ -48,7 +48,10 @@ from rlplan.planner.configs.reading.python.syntax import (
 )
 from rlplan.planner.configs.reading.python.values import (
     CONVERSIONS,
+    OF_LAUNCHERS,
+    OF_SLURM,
     RETURNS,
+    TRUE_OF_GPUS,
     NoObjectError,
     NotGivenError,
     UnknownValueError,
@@ -60,8 +63,6 @@ from rlplan.planner.configs.reading.python.values import (
 )
 from rlplan.planner.configs.reading.sheet import PythonCall
 
-# What a machine with GPUs of today answers.
-TRUE_OF_GPUS: Final = ("*is_bf16_supported", "*is_bfloat16_supported", "*cuda.is_available")
 # What variables are called that hold a command line's options.
 OPTIONS: Final = ("*args*", "*arguments*", "*config*", "*cfg*", "*opt*", "*flags*")
 # Calls that read a file of values, by its path or by what `open` returns.
@@ -71,11 +72,6 @@ OPENS: Final = ("open", "io.open")
 PATHS: Final = ("Path", "pathlib.Path", "os.path.abspath", "os.path.realpath", "os.path.expanduser", "str")  # fmt: skip
 ENVIRONMENT: Final = ("os.environ.get", "os.getenv", "environ.get", "getenv")
 VARIABLES: Final = ("os.environ", "environ")
-# Variables that launchers set for each process, whatever a program takes without them.
-OF_LAUNCHERS: Final = frozenset(
-    {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "CUDA_VISIBLE_DEVICES"}
-)
-OF_SLURM: Final = "SLURM_"
 # Decorators and calls that make a command line of a function's parameters.
 OF_COMMAND_LINES: Final = ("*command", "click.option", "click.argument", "*.callback")
 STARTS_FUNCTIONS: Final = ("fire.Fire", "Fire", "typer.run")
@@ -697,6 +693,8 @@ class Program(Changing):
             return given.value
         default = self.options.get(name)
         if default is None:
+            if self.options and name not in self.options and not self._parses():
+                raise UnknownValueError("is known where it runs")
             raise NotGivenError(name, own=name in self.options or not self._parses())
         value = self.value(default, depth)
         self.taken[f"--{name}"] = value
@@ -760,6 +758,13 @@ class Program(Changing):
             return self.value(node.func.value, depth)  # type: ignore[attr-defined]
         given = [self.value(each, depth) for each in node.args]
         unset = [each for each, held in zip(node.args, given, strict=True) if held is None]
+        holder = node.func.value if isinstance(node.func, ast.Attribute) else node
+        if (
+            holder is not node
+            and isinstance(holder, ast.Call)
+            and self.entry(holder, depth) is None
+        ):
+            unset.append(holder)
         for each in (each for each in unset if isinstance(each, ast.Call)):
             if dotted(each.func) in ENVIRONMENT:
                 self._variable(str(self.value(each.args[0], depth)), None)

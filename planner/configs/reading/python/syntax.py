@@ -19,6 +19,8 @@ VALUES: Final = (".yaml", ".yml", ".json")
 # Folders in which a program's files are looked for: its own, and those above.
 FOLDERS: Final = 3
 
+# Where packages lie that are installed from a checkout.
+SOURCES: Final = "src"
 # The module that a package is.
 PACKAGE: Final = "__init__.py"
 # Methods of a mapping that change it.
@@ -43,7 +45,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def module_beside(path: Path, name: str) -> Path | None:
     """Return the file of a module that a program imports, beside it or in a folder above; None where it is not there."""
     inner = Path(name.replace(".", "/"))
-    folders = list(path.resolve().parents)[:FOLDERS]
+    above = list(path.resolve().parents)[:FOLDERS]
+    folders = [*above, *(each / SOURCES for each in above)]
     files = (folder / each for folder in folders for each in (f"{inner}.py", inner / PACKAGE))
     return next((file for file in files if name and _is_read(file)), None)
 

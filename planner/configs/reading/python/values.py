@@ -27,6 +27,13 @@ CONVERSIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "int": int, "float": float, "str": str, "bool": bool, "min": min, "max": max, "len": len, "round": round,
     "abs": abs, "list": list, "tuple": list,
 }  # fmt: skip
+# Variables that launchers set for each process, whatever a program takes without them.
+OF_LAUNCHERS: Final = frozenset(
+    {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "RANK", "LOCAL_RANK", "NODE_RANK", "CUDA_VISIBLE_DEVICES"}
+)
+OF_SLURM: Final = "SLURM_"
+# What a machine with GPUs of today answers.
+TRUE_OF_GPUS: Final = ("*is_bf16_supported", "*is_bfloat16_supported", "*cuda.is_available")
 # Methods of texts that return a text, a list of texts or a truth of them.
 OF_TEXTS: Final = (
     "lower", "upper", "strip", "lstrip", "rstrip", "replace", "split", "rsplit", "startswith", "endswith", "removeprefix",
