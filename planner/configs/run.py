@@ -1,5 +1,6 @@
 """A framework's configured run as a job and a plan in which nothing is left open."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -304,7 +305,7 @@ def _workload(work: Work, means: Means) -> Workload:
         epochs=work.epochs,
         prompt_tokens=prompts,
         images=PromptImages(tokens=work.image_tokens) if room else None,
-        response_tokens=_responses(work, means),
+        response_tokens=_responses(work, means, mean),
         max_total_tokens=work.max_total,
         over_provisioning=work.over_provisioning,
         texts=_texts(work, means),
@@ -340,9 +341,13 @@ def usual_prompt_tokens(most: int, image_tokens: int = 0) -> int:
     return min(USUAL_PROMPT_TOKENS + image_tokens, max(1, most // 2))
 
 
-def _responses(work: Work, means: Means) -> Lengths:
+def _responses(work: Work, means: Means, prompt_tokens: float) -> Lengths:
+    """Return the lengths of responses: one for all where the mean is the longest that there is room for beside the mean prompt."""
     most = work.max_response or work.max_total
     assert most is not None, "a framework limits prompts, responses or both"
+    if work.max_total is not None and (means.prompt or 0) + means.response <= work.max_total:
+        room = work.max_total - math.ceil(prompt_tokens)
+        return most if means.response >= min(most, room) else Logged(mean=means.response, max=most)
     return most if means.response >= most else Logged(mean=means.response, max=most)
 
 
