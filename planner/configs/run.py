@@ -273,6 +273,14 @@ def with_adapter(job: Job, role: Role, adapter: Adapter) -> Job:
     return replace(job, adapters=adapters.with_item(role, adapter))
 
 
+def with_merged_adapter(job: Job) -> Job:
+    """Return a job whose engine gets whole weights with the actor's adapter in them, as frameworks have it that send no adapter."""
+    adapter = job.adapter("actor")
+    if adapter is None:
+        return job
+    return with_adapter(job, "actor", replace(adapter, sync="merged"))
+
+
 def with_own_reference(job: Job) -> Job:
     """Return a job whose reference is a model of its own, as frameworks have it that never take the frozen weights of an adapter for one."""
     adapter = job.adapter("actor")

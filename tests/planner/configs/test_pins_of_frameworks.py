@@ -8,7 +8,7 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role
-from rlplan.models import ModelArchitecture
+from rlplan.models import Adapter, ModelArchitecture
 from rlplan.plan import TaskDraft
 from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.proposing.ways import ways_of
@@ -64,6 +64,14 @@ def test_what_is_searched_for_a_framework_takes_as_long_as_what_is_written_for_i
     text = exported(found.plan, target, file="plan", facts=load_facts(found.plan.job)).text
     written = seconds_as_written(target, "run.sh", text, found.plan)
     assert written == pytest.approx(found.forecast.iteration_seconds)
+
+
+@pytest.mark.parametrize("target", ["nemo-rl", "openrlhf", "trl"])
+def test_frameworks_that_send_no_adapter_are_searched_with_merged_weights(target):
+    job = replace(JOB, adapters=FrozenDict(actor=Adapter(rank=8, sync="adapter")))
+    ways = list(ways_of(load_config_sheet(target), job, NOTHING_PINNED))
+    assert ways
+    assert {each.job.adapter("actor").sync for each in ways} == {"merged"}
 
 
 def pinned_update(**sizes):
