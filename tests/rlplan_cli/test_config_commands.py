@@ -50,6 +50,16 @@ def test_a_check_says_whether_it_runs_and_its_code_does_too(script, rlplan):
     assert "[replicas-divide-the-gpus]" in broken.out
 
 
+def test_settings_that_would_be_faster_are_whole_on_a_narrow_terminal(script, rlplan, monkeypatch):
+    """They are there to be pasted; what a setting makes of the memory stands below."""
+    found = json.loads(rlplan("check", "verl", script, *GPU, "--json").out)
+    settings = [key for each in found["better"] for key in shlex.split(each["words"])]
+    monkeypatch.setenv("COLUMNS", "80")
+    words = rlplan("check", "verl", script, *GPU).out.split()
+    assert settings
+    assert set(settings) <= set(words)
+
+
 def test_changes_of_a_recipe_are_typed_behind_it_and_flags_that_are_no_options_say_where_they_go(
     project, rlplan
 ):
