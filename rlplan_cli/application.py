@@ -41,6 +41,22 @@ ORDER = (
 
 # How commands that read frameworks' scripts call their words, those of the framework included.
 OF_SCRIPTS = "words"
+# What a wrong option may be meant for, which other commands call by that name, or other programs.
+MEANT = {
+    "--deadline": ("--max-days",),
+    "--max-days": ("--deadline",),
+    "--nodes": ("--gpus", "--max-gpus"),
+    "--for": ("--to",),
+    "--to": ("--for",),
+    "--framework": ("--for", "--to"),
+    "--script": ("--plan",),
+    "-o": ("--out",),
+}
+# What is said of values that are no number.
+PLAIN = {
+    "Input should be a valid number, unable to parse string as a number": "is no number; allowed: such as 10000 or 0.5",
+    "Input should be a valid integer, unable to parse string as an integer": "is no whole number; allowed: such as 400",
+}
 # What a wrong option raises; typer keeps the class in different places from release to release.
 _UsageError: Any = typer.BadParameter.__base__
 
@@ -172,7 +188,10 @@ def call(arguments: Sequence[str]) -> int:
         raise KeyboardInterrupt(interruption.number) from None
     except _UsageError as error:
         command = error.ctx.command_path if error.ctx else "rlplan"
+        _add_meant(error)
         problem = error.format_message().replace("Value error, ", "").removesuffix(".")
+        for said, plain in PLAIN.items():
+            problem = problem.replace(said, plain)
         see = f"see: {command} --help{_of_a_framework(error)}"
         raise UserError(f"{problem}{_found(error, arguments)}; {see}") from None
     except typer.Abort:
@@ -181,6 +200,17 @@ def call(arguments: Sequence[str]) -> int:
         raise KeyboardInterrupt
     sys.stdout.flush()
     return code if isinstance(code, int) else 0
+
+
+def _add_meant(error: BaseException) -> None:
+    """Put options that one which is not known may be meant for, and its command has, before those that are written alike."""
+    name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if name not in MEANT or context is None:
+        return
+    known = {option for each in context.command.params for option in each.opts}
+    found = [each for each in MEANT[name] if each in known]
+    if found:
+        vars(error)["possibilities"] = found
 
 
 def _of_a_framework(error: BaseException) -> str:

@@ -203,7 +203,8 @@ def configured(
         refuse_given(given if says_gpu else given._replace(gpu=None), str(path))
         if framework is not None:
             problem = f"is said of frameworks' configurations, and {path} is a job or a plan"
-            raise FileError("--framework", problem, value=framework, allowed="without it")
+            allowed = f"without it; --for {framework} searches what a framework runs"
+            raise FileError("--framework", problem, value=framework, allowed=allowed)
         return None
     from rlplan.planner.configs.importing import imported
 

@@ -13,7 +13,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, NodeGroup, Specs
 from rlplan.plan import Plan
 from rlplan.planner.answers.explain import least_misfit, misfit_error
-from rlplan.planner.objectives import limited_objectives, load_objective
+from rlplan.planner.objectives import limited_objectives, load_objective, objective_names
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.planner.requests.specs import ROUNDING, is_kept, roomy, spec_values
@@ -160,6 +160,10 @@ def check_names(names: Sequence[str]) -> None:
     """
     allowed = sorted(limited_objectives().values())
     for name in names:
+        if name in objective_names() and name not in allowed:
+            raise UserError(
+                f"no limit is set in {name}, by which a front is walked along; allowed: {', '.join(allowed)}"
+            )
         if name not in allowed:
             raise UnknownNameError("objective", name, allowed)
     if len(set(names)) < len(names) or len(names) not in USUAL_DIVISIONS:

@@ -544,6 +544,11 @@ def _check_means(run: Run, mean_response: float, mean_prompt: float | None) -> N
         problem = "is not the mean of prompts that the configuration allows"
         allowed = f"at most {longest_prompt:,}"
         raise FileError("--mean-prompt", problem, value=mean_prompt, allowed=allowed)
+    both = run.work.max_total
+    if mean_prompt is not None and both is not None and mean_prompt + mean_response > both:
+        problem = f"is above what {both:,} tokens of a prompt and its response leave beside the mean response"
+        allowed = f"at most {both - mean_response:,.0f}"
+        raise FileError("--mean-prompt", problem, value=mean_prompt, allowed=allowed)
 
 
 def _resolved(job: Job, settings: Settings, run: Run) -> Job:

@@ -1,5 +1,6 @@
 """A framework's configured run as a job and a plan in which nothing is left open."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -272,6 +273,14 @@ def with_adapter(job: Job, role: Role, adapter: Adapter) -> Job:
     return replace(job, adapters=adapters.with_item(role, adapter))
 
 
+def with_merged_adapter(job: Job) -> Job:
+    """Return a job whose engine gets whole weights with the actor's adapter in them, as frameworks have it that send no adapter."""
+    adapter = job.adapter("actor")
+    if adapter is None:
+        return job
+    return with_adapter(job, "actor", replace(adapter, sync="merged"))
+
+
 def with_own_reference(job: Job) -> Job:
     """Return a job whose reference is a model of its own, as frameworks have it that never take the frozen weights of an adapter for one."""
     adapter = job.adapter("actor")
@@ -304,7 +313,7 @@ def _workload(work: Work, means: Means) -> Workload:
         epochs=work.epochs,
         prompt_tokens=prompts,
         images=PromptImages(tokens=work.image_tokens) if room else None,
-        response_tokens=_responses(work, means),
+        response_tokens=_responses(work, means, mean),
         max_total_tokens=work.max_total,
         over_provisioning=work.over_provisioning,
         texts=_texts(work, means),
@@ -340,9 +349,13 @@ def usual_prompt_tokens(most: int, image_tokens: int = 0) -> int:
     return min(USUAL_PROMPT_TOKENS + image_tokens, max(1, most // 2))
 
 
-def _responses(work: Work, means: Means) -> Lengths:
+def _responses(work: Work, means: Means, prompt_tokens: float) -> Lengths:
+    """Return the lengths of responses: one for all where the mean is the longest that there is room for beside the mean prompt."""
     most = work.max_response or work.max_total
     assert most is not None, "a framework limits prompts, responses or both"
+    if work.max_total is not None and (means.prompt or 0) + means.response <= work.max_total:
+        room = work.max_total - math.ceil(prompt_tokens)
+        return most if means.response >= min(most, room) else Logged(mean=means.response, max=most)
     return most if means.response >= most else Logged(mean=means.response, max=most)
 
 

@@ -121,7 +121,11 @@ def steps_of_log(path: Path, *, updates: int = 1, grows: bool = False) -> StepsO
     known = (
         (
             sheet,
-            _whole(sheet, _summed(sheet, _alone(sheet, found)), updates if sheet.of_updates else 1),
+            _whole(
+                sheet,
+                _summed(sheet, _alone(sheet, _completed(sheet, found))),
+                updates if sheet.of_updates else 1,
+            ),
             alone,
         )
         for sheet, found, alone in _steps_by_sheet(path, sheets, grows=grows)
@@ -149,6 +153,13 @@ def no_steps_error(path: Path) -> FileError:
         "holds no steps of a framework whose log is known",
         allowed=f"a log of {', '.join(sheet_names('logs'))}: {kinds}",
     )
+
+
+def _completed(sheet: LogSheet, found: Iterable[Figures]) -> Iterator[Figures]:
+    """Yield the figures of steps, with those that a step has under another key alone."""
+    for each in found:
+        other = {key: each[at] for key, at in sheet.else_from.items() if at in each}
+        yield {**other, **each}
 
 
 def _alone(sheet: LogSheet, found: Iterable[Figures]) -> Iterator[Figures]:

@@ -76,9 +76,8 @@ def _known(kind: type[T], place: Path) -> T | None:
         head, _, body = place.read_bytes().partition(b"\n")
         said = json.loads(head)
         files = said["files"]
-        if said["body"] != _digest(body) or any(
-            _digest_of(PACKAGE / each) != files[each] for each in files
-        ):
+        is_whole = said["place"] == place.name and said["body"] == _digest(body)
+        if not is_whole or any(_digest_of(PACKAGE / each) != files[each] for each in files):
             return None
         found = pickle.loads(body)  # noqa: S301 -- our own, as bytecode is
     except (
@@ -110,7 +109,7 @@ def _keep(place: Path, value: object, modules: Iterable[str], files: Iterable[Pa
             return
         body = pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
         digests = {str(each.relative_to(PACKAGE)): _digest_of(each) for each in every}
-        head = json.dumps({"files": digests, "body": _digest(body)})
+        head = json.dumps({"place": place.name, "files": digests, "body": _digest(body)})
         _write(place, head.encode() + b"\n" + body)
     except (OSError, ValueError, pickle.PicklingError):
         return

@@ -210,6 +210,7 @@ class LogSheet:
         console_cells: Whether they stand below it in a table's cells, names and numbers by turns, with the number as above.
         console_prefix: What is put before names of seconds on such lines to make keys of them.
         console_names: Keys of what is printed on such lines under other names.
+        else_from: Keys whose figure a step has under this other key where it lacks its own, such as one of a line that was left out.
         of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
         console_dict: What stands before a Python dict of figures on a line of the console (a regular expression whose
             group is the step's number), where one step has several.
@@ -251,6 +252,7 @@ class LogSheet:
     console_cells: bool = False
     console_prefix: str = ""
     console_names: FrozenDict[str, str] = FrozenDict()
+    else_from: FrozenDict[str, str] = FrozenDict()
     of_updates: bool = False
     console_dict: str = ""
     merged_by: str = ""

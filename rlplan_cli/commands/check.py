@@ -304,9 +304,9 @@ def _print_better(checked: Checked, forecast: Forecast) -> None:
             for each in checked.better
         )
         title = "What would be faster" if forecast.feasible else "What would fit"
-        print_table(
-            title, Table(columns=columns("Setting", "#Step", "#Change", "#Memory"), rows=rows)
-        )
+        table = Table(columns=columns("Setting", "#Step", "#Change", "#Memory"), rows=rows)
+        # Settings are there to be pasted: a key that is broken in two is none.
+        print_table(title, table, spare=("Change", "Memory"))
     elif checked.imported is not None and not forecast.feasible:
         say(
             "no change of up to three settings that was tried makes it fit; `rlplan search` looks at all plans"

@@ -61,6 +61,18 @@ def test_a_file_that_is_gone_is_a_change(package):
     assert read_as(package, {"a": 2}) == {"a": 2}
 
 
+def test_what_was_kept_of_another_sheet_is_none_of_this_one(package, tmp_path):
+    """Both files are whole, and all that they rest on is as it was."""
+    (package / "other.yaml").write_text("a: other\n")
+    other = package / "other.yaml"
+    read_as(package, {"a": 1})
+    (own,) = (tmp_path / "kept").iterdir()
+    kept(dict, other, lambda: ({"a": "other"}, [other]))
+    (left,) = set((tmp_path / "kept").iterdir()) - {own}
+    own.write_bytes(left.read_bytes())
+    assert read_as(package, {"a": 2}) == {"a": 2}
+
+
 @pytest.mark.parametrize(
     "broken",
     [

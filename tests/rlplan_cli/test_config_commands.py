@@ -3,9 +3,12 @@
 import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from rlplan_cli.commands.check import _print_better
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
 from tests.planner.configs.test_improving import PADS, micro_batches
 
@@ -48,6 +51,19 @@ def test_a_check_says_whether_it_runs_and_its_code_does_too(script, rlplan):
     assert broken.code == 1
     assert broken.out.startswith("run.sh: will not run")
     assert "[replicas-divide-the-gpus]" in broken.out
+
+
+def test_settings_that_would_be_faster_are_whole_on_a_narrow_terminal(monkeypatch, capsys):
+    """They are there to be pasted; what a setting makes of the memory stands below."""
+    setting = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu=61440"
+    faster = SimpleNamespace(words=setting, seconds=152.0, gain=0.06, memory_fraction=0.96)
+    monkeypatch.setenv("COLUMNS", "80")
+    checked: Any = SimpleNamespace(better=[faster])
+    forecast: Any = SimpleNamespace(feasible=True)
+    _print_better(checked, forecast)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [setting, "2", "min", "32", "s", "\u22126%"] in lines
+    assert [setting, "96", "%"] in lines
 
 
 def test_changes_of_a_recipe_are_typed_behind_it_and_flags_that_are_no_options_say_where_they_go(

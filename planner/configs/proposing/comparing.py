@@ -27,7 +27,12 @@ from rlplan.planner.answers.best_plans import best_plans
 from rlplan.planner.answers.differences import generates_apart, layout_changes, plan_difference
 from rlplan.planner.configs.frameworks import VERSION, absent, frameworks_with, has
 from rlplan.planner.configs.proposing.searching import FactsOf, best_plans_for
-from rlplan.planner.configs.proposing.ways import framework_of, moved
+from rlplan.planner.configs.proposing.ways import (
+    framework_of,
+    moved,
+    steps_of,
+    with_newest_engine,
+)
 from rlplan.planner.configs.reading.sheet import TrainerSheet, load_config_sheet
 from rlplan.planner.configs.run import unusual
 from rlplan.planner.configs.writing.export import family
@@ -337,32 +342,7 @@ def _of_trainer(job: Job, folder: str, trainer: TrainerSheet) -> Job:
     What generates is of the family that generated in the job, where the framework has a word for that.
     """
     other = moved(job, trainer)
-    return other if other == job else _with_engine(other, folder, job.engines.generate or "")
-
-
-def _with_engine(job: Job, folder: str, named: str) -> Job:
-    """Return a job that generates with the engine of a framework's newest version, of a family if it has that."""
-    setting = (
-        load_config_sheet(folder).settings.get("rollout_engine") if has(folder, "keys") else None
-    )
-    if setting is None or not setting.values:
-        return job
-    own = family(load_framework(job.framework).engines.generate or "")
-    known = [load_framework(name).engines.generate or "" for name in _steps_of(folder)]
-    others = {family(each) for each in known} - {own}
-    # What another of its sheets generates with, as TRL without vLLM does, is that sheet's.
-    sheets = [each for each in map(str, setting.values.values()) if family(each) not in others]
-    usual = str(setting.values.get(str(setting.default)))
-    first = usual if usual in sheets else next(iter(sheets), None)
-    engine = next((each for each in sheets if family(each) == family(named)), first)
-    if engine is None:
-        return job
-    return replace(job, engines=replace(job.engines, generate=engine))
-
-
-def _steps_of(folder: str) -> Iterator[str]:
-    """Yield the sheets of a framework's steps, of whatever version."""
-    return (name for name in data_files("steps") if framework_of_sheet("steps", name) == folder)
+    return other if other == job else with_newest_engine(other, folder, job.engines.generate or "")
 
 
 def _family_of(trainer: TrainerSheet) -> str:
@@ -477,7 +457,7 @@ def _of_sheet(
         try:
             _check_sync(sheet, apart=apart)
             job = resolve_job(other, Path(), file="job")
-            job = _with_engine(job, framework.folder, plan.job.engines.generate or "")
+            job = with_newest_engine(job, framework.folder, plan.job.engines.generate or "")
             facts = request.facts_of(job)
             pinned = pinned_parts(_draft(plan, job, kept), job)
             found = best_plans(job, facts, pinned=pinned, seconds=request.seconds, placements=1)
@@ -495,7 +475,7 @@ def _sheets(framework: NamedFramework) -> Iterator[str]:
     if framework.sheet is not None:
         yield framework.sheet
         return
-    yield from (name for name in _steps_of(framework.folder) if not VERSION.search(name))
+    yield from (name for name in steps_of(framework.folder) if not VERSION.search(name))
 
 
 def _check_roles(framework: NamedFramework, job: Job) -> None:

@@ -14,8 +14,8 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, NodeGroup, Role
 from rlplan.models import Adapter
 from rlplan.plan import FLOWS, Mode, Plan, TaskDraft
-from rlplan.planner.configs.frameworks import VERSION, load_part
-from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet
+from rlplan.planner.configs.frameworks import VERSION, has, load_part
+from rlplan.planner.configs.reading.sheet import ConfigSheet, TrainerSheet, load_config_sheet
 from rlplan.planner.configs.run import unusual, with_adapter
 from rlplan.planner.configs.sizes import lacks_running, own_running, usual_running
 from rlplan.planner.configs.writing.export import family
@@ -23,6 +23,7 @@ from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed,
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job
+from rlplan.profiles.frameworks import data_files, framework_of_sheet
 from rlplan.profiles.jobs.sampling import sampling_left_to
 from rlplan.profiles.sheets import (
     canonical_name,
@@ -117,6 +118,9 @@ def _every_way(
                 continue
             for cluster in _clusters(job, in_one_node=way.whole_nodes and stands is None):
                 own_job = moved(replace(job, cluster=cluster), trainer)
+                if named != trainer.framework:  # it runs as its newest version, which exports write
+                    generates = job.engines.generate or ""
+                    own_job = with_newest_engine(own_job, sheet.name, generates)
                 own_job = as_run(own_job, run_by, name, way)
                 if stands is not None and stands.mode in way.modes:
                     own_job = replace(own_job, old_log_prob=job.old_log_prob)
@@ -217,6 +221,31 @@ def moved(job: Job, trainer: TrainerSheet) -> Job:
         dynamic_sampling=sampling_left_to(load_framework(trainer.framework), job),
     )
     return resolve_job(other, Path(), file="job")
+
+
+def with_newest_engine(job: Job, folder: str, named: str) -> Job:
+    """Return a job that generates with the engine of a framework's newest version, of a family if it has that."""
+    setting = (
+        load_config_sheet(folder).settings.get("rollout_engine") if has(folder, "keys") else None
+    )
+    if setting is None or not setting.values:
+        return job
+    own = family(load_framework(job.framework).engines.generate or "")
+    known = [load_framework(name).engines.generate or "" for name in steps_of(folder)]
+    others = {family(each) for each in known} - {own}
+    # What another of its sheets generates with, as TRL without vLLM does, is that sheet's.
+    sheets = [each for each in map(str, setting.values.values()) if family(each) not in others]
+    usual = str(setting.values.get(str(setting.default)))
+    first = usual if usual in sheets else next(iter(sheets), None)
+    engine = next((each for each in sheets if family(each) == family(named)), first)
+    if engine is None:
+        return job
+    return replace(job, engines=replace(job.engines, generate=engine))
+
+
+def steps_of(folder: str) -> Iterator[str]:
+    """Yield the sheets of a framework's steps, of whatever version."""
+    return (name for name in data_files("steps") if framework_of_sheet("steps", name) == folder)
 
 
 def _sharing(job: Job) -> FrozenDict[Role, Adapter] | None:

@@ -3,10 +3,13 @@
 from typing import Final
 
 from rlplan.files.writing import to_yaml
-from rlplan.job import Role, TrainerOptions
+from rlplan.job import Job, Role, TrainerOptions
 from rlplan.plan import TaskPlan
+from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.run import with_merged_adapter
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.nemo_rl.reading import ENGINE_SHEETS
+from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.units import GIB
 
 FUSED_ADAM: Final = "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam"
@@ -33,6 +36,11 @@ def write(export: Export) -> str:
         export.values = {_of_ppo(key): value for key, value in export.values.items()}
         return "examples/run_ppo.py"
     return "examples/run_grpo.py"
+
+
+def as_run(job: Job, _sheet: ConfigSheet, _trainer: str, _way: Arrangement) -> Job:
+    """Return a job as it is run whatever it says: an engine gets weights with the adapter merged into them."""
+    return with_merged_adapter(job)
 
 
 def text_of(export: Export, start: str, defaults: str | None = None) -> str:

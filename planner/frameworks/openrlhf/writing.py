@@ -6,7 +6,11 @@ from typing import Final
 from rlplan.job import Job, Role
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
-from rlplan.planner.configs.run import with_adapter, with_own_reference
+from rlplan.planner.configs.run import (
+    with_adapter,
+    with_merged_adapter,
+    with_own_reference,
+)
 from rlplan.planner.configs.writing.export import (
     UPDATE,
     Export,
@@ -55,13 +59,13 @@ def text_of(export: Export, start: str) -> str:
 
 
 def as_run(job: Job, _sheet: ConfigSheet, _trainer: str, _way: Arrangement) -> Job:
-    """Return a job as it is run where it leaves that open: with an adapter the critic has one too, and the reference is a model of its own."""
+    """Return a job as it is run where it leaves that open: with an adapter the critic has one too, the reference is a model of its own, and the engine gets merged weights."""
     adapter = job.adapter("actor")
     if adapter is None:
         return job
     if "critic" in job.models:
         job = with_adapter(job, "critic", replace(adapter, shares_reference=True))
-    return with_own_reference(job)
+    return with_own_reference(with_merged_adapter(job))
 
 
 def _pools(export: Export) -> None:

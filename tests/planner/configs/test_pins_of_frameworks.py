@@ -8,16 +8,18 @@ import pytest
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards, Role
-from rlplan.models import ModelArchitecture
+from rlplan.models import Adapter, ModelArchitecture
 from rlplan.plan import TaskDraft
 from rlplan.planner.configs.proposing.searching import plans_of
 from rlplan.planner.configs.proposing.ways import ways_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.configs.writing.patching import seconds_as_written
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.search import search
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.workload import Lognormal, Workload
+from rlplan.workload import Logged, Lognormal, Workload
 from tests.cases import first
 
 LENGTHS = Lognormal(mean=400, std=300, max=2048)
@@ -50,6 +52,26 @@ def test_the_sizes_of_the_best_plan_leave_it_the_best(target):
     assert free.plan.tasks["actor.update"].token_budget is not None
     kept = plans_of(JOB, load_facts, target=target, pinned=Pinned(tasks=FrozenDict(own)))
     assert kept.plans[0].forecast == free.forecast
+
+
+@pytest.mark.parametrize("target", first(1, ["openrlhf", "skyrl", "verl"]))
+def test_what_is_searched_for_a_framework_takes_as_long_as_what_is_written_for_it(target):
+    """Its newest version, which an export writes, generates with another engine than the sheet of its steps has."""
+    lengths = Logged(mean=400, max=2048)
+    work = replace(JOB.workload, prompt_tokens=Logged(mean=100, max=512), response_tokens=lengths)
+    job = resolve_job(replace(JOB, workload=work), Path())
+    found = plans_of(job, load_facts, target=target).plans[0]
+    text = exported(found.plan, target, file="plan", facts=load_facts(found.plan.job)).text
+    written = seconds_as_written(target, "run.sh", text, found.plan)
+    assert written == pytest.approx(found.forecast.iteration_seconds)
+
+
+@pytest.mark.parametrize("target", ["nemo-rl", "openrlhf", "trl"])
+def test_frameworks_that_send_no_adapter_are_searched_with_merged_weights(target):
+    job = replace(JOB, adapters=FrozenDict(actor=Adapter(rank=8, sync="adapter")))
+    ways = list(ways_of(load_config_sheet(target), job, NOTHING_PINNED))
+    assert ways
+    assert {each.job.adapter("actor").sync for each in ways} == {"merged"}
 
 
 def pinned_update(**sizes):

@@ -22,6 +22,7 @@ from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.frameworks import DATA_PARTS
 from rlplan.profiles.sheets import load_framework
+from rlplan.workload import mean_length
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
 from tests.planner.configs.test_keys_of_prime_rl import BASES, OPTIONS
@@ -66,6 +67,20 @@ def written(folder, name, text):
 @pytest.fixture
 def whole(tmp_path):
     return written(tmp_path, "rl.toml", WHOLE)
+
+
+@pytest.mark.parametrize(("prompt", "response"), [(96, 4000), (95.5, 4000), (96, 3999)])
+def test_mean_lengths_may_fill_what_there_is_for_a_prompt_and_its_response(whole, prompt, response):
+    options = replace(OPTIONS, mean_prompt=prompt, mean_response=response)
+    work = imported("prime-rl", [whole], options).resolved.workload
+    assert mean_length(work.response_tokens) == pytest.approx(response, rel=1e-6)
+
+
+def test_mean_lengths_beyond_what_there_is_for_both_are_refused(whole):
+    """The prompts were taken for shorter ones."""
+    options = replace(OPTIONS, mean_prompt=200, mean_response=4000)
+    with pytest.raises(FileError, match=r"--mean-prompt: .* found 200; allowed: at most 96"):
+        imported("prime-rl", [whole], options)
 
 
 def test_it_has_every_part():

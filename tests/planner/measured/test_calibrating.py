@@ -159,7 +159,7 @@ def test_json_columns_of_nemo_rl_are_read_too(tmp_path):
 
 
 SLIME = {
-    "perf": {"rollout/response_len/max": 8192, "rollout/truncated_ratio": 0.01, "perf/rollout_time": 40.5},
+    "perf": {"rollout/response_len/mean": 1000.0, "rollout/response_len/max": 8192, "rollout/truncated_ratio": 0.01, "perf/rollout_time": 40.5},
     "rollout": {"rollout/response_lengths": 1000.5, "rollout/total_lengths": 1200.5},
     "train": {
         "perf/update_weights_time": 3.1, "perf/sleep_time": 1.5, "perf/train_wait_time": 50.0, "perf/train_time": 27.0,
@@ -192,6 +192,15 @@ def test_lines_of_one_step_of_slime_s_console_are_one_step(tmp_path, save, name)
     assert (log.prompt_tokens, log.response_tokens) == (200.0, 1000.5)
     assert (log.longest_response, log.clip_ratio) == (8192.0, 0.01)
     assert log.other_seconds == {}
+
+
+def test_slime_s_lines_of_what_was_generated_alone_say_how_long_responses_are(tmp_path):
+    """As of a console of which the lines `perf` were kept."""
+    path = tmp_path / "run.log"
+    lines = (line for step in range(3) for line in lines_of_slime(step) if "rollout " not in line)
+    path.write_text("\n".join(lines))
+    log = read_log(path)
+    assert (log.prompt_tokens, log.response_tokens) == (None, 1000.0)
 
 
 def test_rows_of_one_step_that_a_tracker_of_slime_s_has_are_one_step(tmp_path):
