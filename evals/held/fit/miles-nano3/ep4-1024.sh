@@ -36,7 +36,7 @@ python3 train.py \
     --save out \
     --save-interval 20 \
     --megatron-to-hf-mode bridge \
-    --prompt-data /cluster_public/miles_data/datasets/dapo-math-17k/dapo-math-17k.jsonl \
+    --prompt-data dapo-math-17k/dapo-math-17k.jsonl \
     --input-key prompt \
     --label-key label \
     --apply-chat-template \

@@ -59,6 +59,6 @@ python -m skyrl.train.entrypoints.main_base \
   trainer.project_name="fleet-tool-use-grpo" \
   trainer.run_name="fleet" \
   trainer.resume_mode=latest \
-  trainer.ckpt_path="/root/ckpts/fleet_qwen35_35b_tool_use" \
-  trainer.export_path="/root/exports" \
+  trainer.ckpt_path="ckpts/fleet_qwen35_35b_tool_use" \
+  trainer.export_path="exports" \
   trainer.dump_data_batch=true 

@@ -44,5 +44,5 @@ python -m skyrl_train.entrypoints.main_base \
     trainer.project_name="fleet-task-grpo" \
     trainer.run_name="fleet_tool_use_r" \
     trainer.resume_mode=latest \
-    trainer.ckpt_path="/root/ckpts/fleet_tool_use" \
+    trainer.ckpt_path="ckpts/fleet_tool_use" \
     trainer.dump_data_batch=true

@@ -31,11 +31,11 @@ python3 train.py \
     --moe-permute-fusion \
     --moe-aux-loss-coeff 0 \
     --hf-checkpoint Qwen/Qwen3-30B-A3B \
-    --ref-load /lambda/nfs/models/model_torch_dist_30B \
-    --load /lambda/nfs/checkpoints/ \
-    --save /lambda/nfs/checkpoints/ \
+    --ref-load models/model_torch_dist_30B \
+    --load checkpoints/ \
+    --save checkpoints/ \
     --save-interval 20 \
-    --prompt-data /lambda/nfs/OpenR1-Math-220k-formatted/data/train-00000-of-00027.parquet \
+    --prompt-data OpenR1-Math-220k-formatted/data/train-00000-of-00027.parquet \
     --input-key message \
     --label-key answer \
     --apply-chat-template \
