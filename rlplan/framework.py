@@ -155,6 +155,8 @@ class FrameworkSheet:
             GPUs; None where iterations run one after another.
         calls: Host time of handing a stage its data and collecting what it returns, by kind of task; that of a
             `transition` on one pool is what it takes to put the trainer away and wake the engine.
+        keeps_blocks: Whether each role's process keeps the blocks of PyTorch's allocator on its GPUs while processes of other roles work there.
+        readies_gradients: Whether a model that only infers has buffers for gradients too, where its engine keeps such.
         host: What it keeps of host memory.
         driver: Host time of a step that belongs to no stage: data, advantages, metrics, logging.
         stages: How many times as long its stages take as its engines' sheets say, by kind of work
@@ -203,6 +205,8 @@ class FrameworkSheet:
     limits_prompts: bool = False
     replica_prompts: AtLeastOne | None = None
     staleness: Updates | None = None
+    keeps_blocks: bool = False
+    readies_gradients: bool = False
     calls: FrozenDict[str, HostTime] = FrozenDict()
     driver: HostTime = NO_HOST_TIME
     host: HostUse = NO_HOST_USE

@@ -285,6 +285,8 @@ class LogitTensors:
         chunk_tokens: Tokens whose logits it works on at a time, beside what it holds of all; 0 has no chunks.
         chunk_infer_bytes, chunk_train_bytes: What it holds for every logit of a chunk.
         of_responses: Whether it makes logits of responses alone, not of their prompts; counted in memory only.
+        of_all_ranks: Whether it gathers those of all context-parallel ranks, so that each has logits of whole sequences;
+            counted in memory only.
         forward_bytes, backward_bytes: What a loss that compares whole distributions reads and writes for every logit,
             beside the softmax of one of them.
     """
@@ -295,6 +297,7 @@ class LogitTensors:
     chunk_infer_bytes: NonNegative = 0.0
     chunk_train_bytes: NonNegative = 0.0
     of_responses: bool = False
+    of_all_ranks: bool = False
     forward_bytes: NonNegative = 0.0
     backward_bytes: NonNegative = 0.0
 

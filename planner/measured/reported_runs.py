@@ -18,7 +18,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import FitCase, FitRow, Said
 from rlplan.simulator.memory.task_memory import COMMUNICATORS, CONTEXT, FRAGMENTATION
 from rlplan.simulator.placed import PlacedPlan
-from rlplan.simulator.timeline.pool_memory import BESIDE, memory_moments
+from rlplan.simulator.timeline.pool_memory import APART, BESIDE, memory_moments
 from rlplan.units import GB, GIB
 
 ABOUT = "about.yaml"
@@ -32,7 +32,7 @@ SIZES = {
 }
 COLUMNS = (*TEXTS, *SIZES)
 UNGROUPED = "collected"
-NOT_ALLOCATED = frozenset({COMMUNICATORS, CONTEXT, FRAGMENTATION, BESIDE})
+NOT_ALLOCATED = frozenset({COMMUNICATORS, CONTEXT, FRAGMENTATION, BESIDE, APART})
 # Options of a case's arguments, and the options of an import that they are; the rest are words of the framework.
 NUMBERS = {"--mean-response": "mean_response", "--mean-prompt": "mean_prompt"}
 NAMES = {"--gpu": "gpu", "--as": "taken_as", "--framework-version": "version"}

@@ -398,6 +398,8 @@ def micro_batch_bytes(placed: PlacedTask) -> tuple[int, ...]:
 def _tokens_of_logits(placed: PlacedTask, tokens: int) -> int:
     """Return the tokens of a micro-batch whose logits are made: all, or those of responses, as large a share as at most."""
     way, work = placed.logit_tensors, placed.workload
+    if way is not None and way.of_all_ranks:
+        tokens *= placed.layout.cp
     if way is None or not way.of_responses:
         return tokens
     share = longest(work.response_tokens) / work.longest_sequence_tokens
@@ -577,6 +579,8 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     resident: ManyTerms = {term: np.where(stays, weights, 0), **kept}
     transient: ManyTerms = {term: np.where(stays, 0, weights), **made}
     stepped = np.zeros_like(states.parameters)
+    if any_.framework.readies_gradients and any_.engine.keeps_gradients and not any_.trains_role:
+        resident[f"{any_.task.role} gradients"] = states.trained * any_.stored.gradient_bytes
     if any_.trains:
         on_gpu = 1 - any_.options.host_optimizer
         stepped = whole(np.rint(states.stepped(table) * on_gpu))

@@ -211,6 +211,7 @@ def host_capacity_bytes(job: Job, device: str, use: HostUse) -> int:
 
 
 TRANSITION = "transition"
+APART = "processes of other roles"
 BESIDE = "generation engine beside its share"
 WEIGHTS = ("weights", "adapters")
 
@@ -289,6 +290,7 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
         task.task.name: passing(task_memory(task)) for task in tasks if task.task.kind != "generate"
     }
     generation: dict[str, Terms] = {}
+    _lay_processes(placed, tasks, moments, resident)
     for task in generating:
         resident |= _beside_terms(task)
         generation |= _generation_moments(placed, task)
@@ -305,6 +307,56 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
         name: FrozenDict({term: size for term, size in (resident | transient).items() if size})
         for name, transient in moments.items()
     }
+
+
+def _lay_processes(
+    placed: PlacedPlan,
+    tasks: Sequence[PlacedTask],
+    moments: Mapping[str, Terms],
+    resident: Terms,
+) -> None:
+    """Add what lies on a GPU where each role that trains or scores there is a process: contexts, and buffers of its own groups.
+
+    Where these processes keep their allocator's blocks, all that a role's fullest task takes and gives back stays with its process
+    while others work, unless its states leave the GPU, before which blocks are given back.
+
+    Args:
+        moments: Terms of each task, what stays left out.
+        resident: What stays.
+    """
+    framework = placed.facts.framework(placed.plan.job.framework)
+    if not (framework.host.processes_by_role or framework.keeps_blocks):
+        return
+    own: dict[str, list[PlacedTask]] = {}
+    for task in tasks:
+        if task.task.kind != "generate":
+            own.setdefault(task.task.role, []).append(task)
+    if len(own) < 2:  # noqa: PLR2004 -- the processes of two roles
+        return
+    met = {role: max(map(_met_bytes, mine)) for role, mine in own.items()}
+    if any(met.values()):
+        resident[COMMUNICATORS] = sum(met.values())
+    for role, mine in own.items():
+        others = [each for other, theirs in own.items() if other != role for each in theirs]
+        beside = (len(own) - 1) * mine[0].device.context_bytes
+        if framework.keeps_blocks:
+            beside += _kept_blocks(others, moments)
+        for task in mine:
+            moments[task.task.name][APART] = beside
+
+
+def _met_bytes(task: PlacedTask) -> int:
+    return task_memory(task).transient.get(COMMUNICATORS, 0)
+
+
+def _kept_blocks(tasks: Sequence[PlacedTask], moments: Mapping[str, Terms]) -> int:
+    """Return the bytes of blocks that processes of these tasks keep for what their fullest tasks took and gave back."""
+    kept: dict[str, int] = {}
+    for task in tasks:
+        if not task.layout.offload:
+            taken = {k: v for k, v in moments[task.task.name].items() if k not in {CONTEXT, APART}}
+            kept[task.task.role] = max(kept.get(task.task.role, 0), sum(taken.values()))
+    return sum(kept.values())
 
 
 def staying(memories: Iterable[TaskMemory]) -> Terms:

@@ -1,6 +1,7 @@
 """The project's engines on one rank, without Ray: the same shard generates with vLLM and in torch."""
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -47,12 +48,10 @@ def scale(shard, factor):
 
 def settings(**changes):
     """Return how the tests' responses are drawn."""
-    return GenerateSettings(
-        **(
-            {"max_running": 3, "temperature": 1.0, "seed": 7, "iteration": 0, "end_ids": ()}
-            | changes
-        )
-    )
+    usual: dict[str, Any] = {
+        "max_running": 3, "temperature": 1.0, "seed": 7, "iteration": 0, "end_ids": (),
+    }  # fmt: skip
+    return GenerateSettings(**(usual | changes))
 
 
 def generate(engine, **changes):

@@ -63,6 +63,9 @@ REUSED: Final = "reuse_train_logp"
 PASSLESS: Final = ("loglinear", REUSED)
 # The first version whose FSDP stores weights in a format of their own.
 STORING: Final = "2.0"
+# The first version whose Megatron no longer gathers logits over context-parallel ranks (engine/megatron_utils/packed_context_parallel.py).
+UNGATHERED: Final = "1.0.4"
+GATHERED: Final = "gathered"
 OPTIMIZERS: Final = {"adam": "adam", "adam_bf16": "kahan-bf16"}
 # Whose section makes a model of its own, beside the actor's.
 SECTIONS: Final[Mapping[Role, str]] = {"reference": "ref.*", "critic": "critic.*"}
@@ -80,6 +83,12 @@ PADDED_NOTE: Final = (
 TREES_NOTE: Final = (
     "trees share the prompt of a group's samples; what else rows have in common, such as instructions that all prompts "
     "begin with and turns that are rows of their own, is computed each time, and FlexAttention is forecast at the rate of other kernels"
+)
+# What starts workers on GPUs that are free alone.
+QUEUES: Final = ("ray", "slurm")
+CROWDED_NOTE: Final = (
+    "one node has GPUs for what trains or for what generates, not for both: each is given all of them, and neither sleeps; "
+    "they are forecast one after the other"
 )
 FP8_KEYS: Final = "actor.megatron.fp8_config.*"
 BATCH_NOTE: Final = "{key} is not given: a step has one prompt, as AReaL takes it, unless the program makes batches of its own"
@@ -104,7 +113,11 @@ def run_of(settings: Settings) -> Run:
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
         trainer=trainer,
-        engines=Engines(train=_trains(settings, trainer), generate=_engine(settings)),
+        engines=Engines(
+            train=_trains(settings, trainer),
+            generate=_engine(settings),
+            sleeps=not has_too_few(settings),
+        ),
         algorithm=algorithm,
         models=models,
         model_keys=keys,
@@ -229,10 +242,27 @@ def shares_gpus(settings: Settings) -> bool:
     """Tell whether what generates is on the GPUs that train."""
     together = together_of(settings)
     if together is not None:
-        return together.shared
+        return together.shared or has_too_few(settings)
     if settings.word("update_mode") == AWEX and settings.word("actor_service") == FIRST_SERVICE:
         return True
-    return COLOCATION in {settings.word("rollout_place"), settings.word("actor_place")}
+    return has_too_few(settings) or COLOCATION in {
+        settings.word("rollout_place"),
+        settings.word("actor_place"),
+    }
+
+
+def has_too_few(settings: Settings) -> bool:
+    """Tell whether one node has GPUs for what generates or for what trains, but not for both: they are dealt out in turn, over and over.
+
+    So do the local launcher (launcher/local.py, `_gpu_counter`) and its scheduler (infra/scheduler/local.py, `_allocate_gpus`); neither sleeps
+    then. Ray and Slurm wait for more GPUs.
+    """
+    if settings.given("scheduler.type") in QUEUES or any(word in settings.start for word in QUEUES):
+        return False
+    if not settings.is_given("gpus_per_node") or settings.optional_whole("cluster_nodes") != 1:
+        return False
+    trains, generates = actor_allocation(settings).gpus, rollout_allocation(settings).gpus
+    return trains == generates == settings.whole("gpus_per_node")
 
 
 def of_role(settings: Settings, role: Role) -> RoleSettings:
@@ -380,8 +410,9 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
 
 
 def _leaves(settings: Settings, own: RoleSettings) -> bool:
-    """Tell whether states leave the GPUs between uses: what generation shares them with does."""
-    return own.on("leaves") or (own.role != "reference" and shares_gpus(settings))
+    """Tell whether states leave the GPUs between uses: what generation takes turns with does."""
+    turns = shares_gpus(settings) and not has_too_few(settings)
+    return own.on("leaves") or (own.role != "reference" and turns)
 
 
 def _recompute(own: RoleSettings) -> Recompute:
@@ -405,7 +436,8 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
         fills_budgets=budget is not None and (trees or own.on("padded")),
     )
     if own.trainer == MEGATRON:
-        return options
+        gathers = role_allocation(settings, role).cp > 1 and _is_before(settings, UNGATHERED)
+        return replace(options, logits=GATHERED) if gathers and role != "critic" else options
     options = replace(options, weights=cast(TrainingPrecision | None, own.value(_format(own))))
     kind = OPTIMIZERS.get(str(own.value("optimizer")), "adam")
     kahan = kind != "adam" and options.weights == "bf16" and role != "reference"
@@ -414,9 +446,13 @@ def _options(settings: Settings, role: Role) -> TrainerOptions:
 
 def _format(own: RoleSettings) -> str:
     """Return the size that says in which format a trainer stores and steps weights: FSDP's own, since it has one."""
-    known, version = own.settings.sheet.versions, own.settings.sheet.version
-    earlier = version in known[: known.index(STORING)]
+    earlier = _is_before(own.settings, STORING)
     return "dtype" if own.trainer == ARCHON or earlier else "stored"
+
+
+def _is_before(settings: Settings, version: str) -> bool:
+    known = settings.sheet.versions
+    return settings.sheet.version in known[: known.index(version)]
 
 
 def _work(settings: Settings) -> Work:
@@ -480,6 +516,8 @@ def _notes(settings: Settings, trainer: str) -> Iterator[str]:
         yield TREES_NOTE
     if settings.key_of("prompts") not in settings.flat and not is_first(settings):
         yield BATCH_NOTE.format(key=settings.key_of("prompts"))
+    if has_too_few(settings):
+        yield CROWDED_NOTE
     if not is_first(settings):
         yield WORKFLOW_NOTE
         return

@@ -451,3 +451,40 @@ def test_a_batch_that_nothing_says_is_of_one_prompt_and_named(tmp_path):
     found = imported("areal", [str(file)], OPTIONS)
     assert found.job.workload.prompts == 1
     assert any(each.startswith("train_dataset.batch_size is not given") for each in found.notes)
+
+
+ALONE = re.sub(r"n_gpus_per_node: 8", "n_gpus_per_node: 4", FILE)
+
+
+@pytest.mark.parametrize(
+    ("text", "pools"),
+    [
+        (ALONE, ["train"]),
+        (FILE, ["train", "rollout"]),
+        (f"{ALONE}scheduler: {{type: slurm}}\n", ["train", "rollout"]),
+        (ALONE.replace("n_nodes: 1", "n_nodes: 2"), ["train", "rollout"]),
+    ],
+)
+def test_one_node_too_small_for_both_gives_its_gpus_to_both(tmp_path, text, pools):
+    (tmp_path / "own.yaml").write_text(text)
+    found = imported("areal", [str(tmp_path / "own.yaml")], OPTIONS)
+    assert [pool.name for pool in found.draft.pools if pool.name != "host"] == pools
+    assert found.job.engines.sleeps is (len(pools) == 2)
+    assert any("neither sleeps" in note for note in found.notes) is (len(pools) == 1)
+
+
+@pytest.mark.parametrize(
+    ("version", "backend", "way"),
+    [
+        ("1.0.3", "megatron:d1t2c2", "gathered"),
+        ("1.0.3", "megatron:d2t2", None),
+        ("1.0.4", "megatron:d1t2c2", None),
+        ("1.0.3", "fsdp:d2c2", None),
+    ],
+)
+def test_megatron_gathered_logits_over_context_parallel_ranks(tmp_path, version, backend, way):
+    text = FILE.replace('backend: "fsdp:d4"', f'backend: "{backend}"')
+    (tmp_path / "own.yaml").write_text(text)
+    options = replace(OPTIONS, version=version)
+    found = imported("areal", [str(tmp_path / "own.yaml")], options)
+    assert found.job.trainer("actor").logits == way

@@ -1,0 +1,85 @@
+python3 train.py \
+    --colocate \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --rollout-num-gpus 8 \
+    --disable-bias-linear \
+    --group-query-attention \
+    --num-attention-heads 32 \
+    --num-query-groups 2 \
+    --kv-channels 128 \
+    --num-layers 52 \
+    --hidden-size 2688 \
+    --ffn-hidden-size 1856 \
+    --normalization RMSNorm \
+    --position-embedding-type none \
+    --vocab-size 131072 \
+    --make-vocab-size-divisible-by 128 \
+    --untie-embeddings-and-output-weights \
+    --num-experts 128 \
+    --moe-router-topk 6 \
+    --moe-ffn-hidden-size 1856 \
+    --moe-shared-expert-intermediate-size 3712 \
+    --moe-router-score-function sigmoid \
+    --moe-router-enable-expert-bias \
+    --moe-grouped-gemm \
+    --moe-router-dtype fp32 \
+    --moe-router-num-groups 1 \
+    --moe-router-group-topk 1 \
+    --moe-router-topk-scaling-factor 2.5 \
+    --moe-router-pre-softmax \
+    --moe-router-load-balancing-type seq_aux_loss \
+    --moe-router-bias-update-rate 0 \
+    --moe-aux-loss-coeff 0 \
+    --hf-checkpoint nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 \
+    --ref-load nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16 \
+    --save out \
+    --save-interval 20 \
+    --megatron-to-hf-mode bridge \
+    --prompt-data dapo-math-17k/dapo-math-17k.jsonl \
+    --input-key prompt \
+    --label-key label \
+    --apply-chat-template \
+    --rollout-shuffle \
+    --rm-type deepscaler \
+    --num-rollout 10 \
+    --rollout-batch-size 32 \
+    --n-samples-per-prompt 4 \
+    --rollout-max-response-len 1024 \
+    --rollout-temperature 1 \
+    --global-batch-size 128 \
+    --balance-data \
+    --optimizer adam \
+    --lr 1e-6 \
+    --lr-decay-style constant \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --tensor-model-parallel-size 2 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 4 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 1024 \
+    --log-probs-chunk-size 128 \
+    --rollout-num-gpus-per-engine 1 \
+    --sglang-mem-fraction-static 0.7 \
+    --use-miles-router \
+    --use-rollout-routing-replay \
+    --attention-dropout 0.0 \
+    --hidden-dropout 0.0 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend auto

@@ -1,0 +1,82 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --disable-bias-linear \
+    --qk-layernorm \
+    --group-query-attention \
+    --num-attention-heads 32 \
+    --num-query-groups 4 \
+    --kv-channels 128 \
+    --num-layers 48 \
+    --hidden-size 2048 \
+    --ffn-hidden-size 6144 \
+    --normalization RMSNorm \
+    --position-embedding-type rope \
+    --norm-epsilon 1e-6 \
+    --rotary-percent 1.0 \
+    --swiglu \
+    --untie-embeddings-and-output-weights \
+    --vocab-size 151936 \
+    --rotary-base 10000000 \
+    --moe-ffn-hidden-size 768 \
+    --moe-router-score-function softmax \
+    --moe-token-dispatcher-type alltoall \
+    --moe-router-topk 8 \
+    --moe-layer-freq 1 \
+    --num-experts 128 \
+    --moe-grouped-gemm \
+    --moe-token-drop-policy probs \
+    --moe-router-dtype fp32 \
+    --moe-permute-fusion \
+    --moe-aux-loss-coeff 0 \
+    --hf-checkpoint Qwen/Qwen3-30B-A3B \
+    --ref-load models/model_torch_dist_30B \
+    --load checkpoints/ \
+    --save checkpoints/ \
+    --save-interval 20 \
+    --prompt-data OpenR1-Math-220k-formatted/data/train-00000-of-00027.parquet \
+    --input-key message \
+    --label-key answer \
+    --apply-chat-template \
+    --rm-type math \
+    --num-rollout 1000 \
+    --rollout-batch-size 4 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 8192 \
+    --rollout-temperature 0.9 \
+    --global-batch-size 32 \
+    --optimizer adam \
+    --lr 1e-6 \
+    --lr-decay-style constant \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --tensor-model-parallel-size 2 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 4 \
+    --expert-tensor-parallel-size 2 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 12288 \
+    --rollout-num-gpus 8 \
+    --rollout-num-gpus-per-engine 4 \
+    --sglang-mem-fraction-static 0.5 \
+    --sglang-expert-parallel-size 2 \
+    --attention-dropout 0.0 \
+    --hidden-dropout 0.0 \
+    --attention-backend flash

@@ -1,0 +1,77 @@
+"""GPUs on which each role is a process: contexts, groups of ranks and blocks of its own."""
+
+from dataclasses import replace
+
+import pytest
+
+from rlplan.simulator.memory.task_memory import COMMUNICATORS, CONTEXT
+from rlplan.simulator.placed import PlacedPlan
+from rlplan.simulator.stages import task_memory
+from rlplan.simulator.timeline.pool_memory import APART, memory_moments
+from tests.simulator.cost_jobs import facts_of, job_of
+from tests.simulator.test_memory import colocated, layout
+
+ROLES = ("actor", "critic", "reference", "reward")
+
+
+def placed_in(framework, **changes):
+    job = replace(job_of(nodes=1), framework=framework)
+    plan = colocated(job, **changes)
+    return PlacedPlan(plan, facts_of(job))
+
+
+def tasks_of(placed):
+    pool = placed.plan.pools[0]
+    return [each for each in placed.tasks_on(pool) if each.task.kind != "generate"]
+
+
+def taken(task):
+    terms = task_memory(task).transient
+    return sum(size for name, size in terms.items() if name not in {CONTEXT, COMMUNICATORS})
+
+
+def test_one_process_for_all_roles_has_one_context_and_its_groups_once():
+    placed = placed_in("verl-megatron")
+    moment = memory_moments(placed, placed.plan.pools[0])["actor.update"]
+    assert APART not in moment
+    assert moment[COMMUNICATORS] == max(
+        task_memory(each).transient[COMMUNICATORS] for each in tasks_of(placed)
+    )
+
+
+def test_a_process_a_role_has_a_context_and_groups_of_its_own():
+    placed = placed_in("skyrl-megatron")
+    moment = memory_moments(placed, placed.plan.pools[0])["actor.update"]
+    (task,) = (each for each in tasks_of(placed) if each.task.name == "actor.update")
+    assert moment[APART] == 3 * task.device.context_bytes
+    assert moment[COMMUNICATORS] == 4 * task_memory(task).transient[COMMUNICATORS]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_processes_that_keep_their_blocks_have_those_of_their_fullest_task(role):
+    placed = placed_in("areal")
+    moments = memory_moments(placed, placed.plan.pools[0])
+    tasks = tasks_of(placed)
+    kept = {other: max(taken(each) for each in tasks if each.task.role == other) for other in ROLES}
+    beside = sum(size for other, size in kept.items() if other != role)
+    for each in tasks:
+        if each.task.role == role:
+            assert moments[each.task.name][APART] == beside + 3 * each.device.context_bytes
+
+
+def test_states_that_leave_the_gpu_give_their_blocks_back():
+    away = {"reference.compute_log_prob": layout(tp=8, offload=True)}
+    stays, leaves = (
+        memory_moments(placed, placed.plan.pools[0])["critic.update"][APART]
+        for placed in (placed_in("areal"), placed_in("areal", **away))
+    )
+    (reference,) = (each for each in tasks_of(placed_in("areal")) if each.task.role == "reference")
+    assert stays - leaves == taken(reference)
+
+
+def test_a_reference_that_areal_wraps_has_buffers_for_gradients():
+    placed = placed_in("areal")
+    moment = memory_moments(placed, placed.plan.pools[0])["actor.update"]
+    assert moment["reference gradients"] == 2 * moment["reference weights"]
+    other = placed_in("skyrl-megatron")
+    assert "reference gradients" not in memory_moments(other, other.plan.pools[0])["actor.update"]
