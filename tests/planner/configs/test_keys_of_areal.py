@@ -37,6 +37,7 @@ BASES = {
         "experts": NODE.replace("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B").replace("fsdp:d4", "megatron:(attn:d4t2|ffn:d1t1e8)"),
         "all together": f"{WORK} allocation_mode=sglang:d4+d4",
         "an adapter": f"{NODE} actor.use_lora=true",
+        "one node for both": f"{NODE} cluster.n_nodes=1 cluster.n_gpus_per_node=4",
         "decoupled": f"{NODE} actor.use_decoupled_loss=true",
         "micro-batches counted": f"{NODE} {REFERENCE} {CRITIC} actor.mb_spec.max_tokens_per_mb=null",
         "no lengths": NODE.replace("train_dataset.max_length=1024", ""),

@@ -69,6 +69,7 @@ BASES = {
         "sums": f"{TOGETHER} trainer.algorithm.loss_reduction=seq_mean_token_sum_norm trainer.algorithm.max_seq_len=5120 "
             "trainer.algorithm.use_kl_loss=false",
         "turns": f"{TOGETHER} {G}.max_turns=4 {G}.max_input_length=8192",
+        "a checkpoint of four bits": TOGETHER.replace("Qwen/Qwen3-8B", "casperhansen/Qwen3.6-35B-A3B-INT4-RTN"),
         "the model left out": TOGETHER.replace("trainer.policy.model.path=Qwen/Qwen3-8B", ""),
         "the engine as it was": TOGETHER.replace(f"{E}.num_engines=8", f"{G}.num_inference_engines=8"),
         "sizes left out": f"-m skyrl.train.entrypoints.main_base {P}.colocate_all=false",
