@@ -47,7 +47,7 @@ class Turns:
                 each.versions.append(version)
                 if each.tokens[-1] == EOS:
                     break
-        ended = [each for each in self.wave if each.has_ended(EOS)]
+        ended = [each for each in self.wave if each.has_ended((EOS,))]
         self.wave = [each for each in self.wave if each not in ended]
         return ended
 

@@ -335,7 +335,9 @@ def _imported(plan: Plan, run: Run) -> tuple[Job, PlanDraft]:
     played = _played(work, found.workload, run)
     found = replace(found, models=FrozenDict(models), devices=job.devices, workload=played)
     resolved = resolve_job(found, Path(), file="the export")
-    return resolved, draft_of(run, resolved, "job.yaml")
+    # What an engine runs at once where no key says it is as the plan's engine has it, whatever version of it an export is for.
+    engines = replace(resolved.engines, generate=job.engines.generate)
+    return resolved, draft_of(run, replace(resolved, engines=engines), "job.yaml")
 
 
 def _played(own: Workload, found: Workload, run: Run) -> Workload:
