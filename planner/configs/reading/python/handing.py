@@ -9,7 +9,7 @@ from typing import Final
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
-from rlplan.planner.configs.reading.python.launcher import RUNS
+from rlplan.planner.configs.reading.python.launcher import RUNS, Launcher
 from rlplan.planner.configs.reading.python.launcher_values import Code
 from rlplan.planner.configs.reading.python.launching import Launched, launched_of
 from rlplan.planner.configs.reading.python.played import Played
@@ -68,6 +68,8 @@ class _Handing(Played):
     """Follow a program's statements, for whatever it hands to a shell."""
 
     launches = STARTS_PROGRAM
+    # Commands are texts: what may be added to one is left out of it, and named.
+    only_adds = Launcher.only_adds
 
     def play(self) -> None:
         """Follow the whole program; then the functions that what is put around them starts."""
