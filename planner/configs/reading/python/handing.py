@@ -53,11 +53,17 @@ def handed_by(path: Path, words: Iterable[str], environment: Mapping[str, str]) 
     return launched_of(program)
 
 
-@lru_cache(maxsize=8)
 def commands_handed_by(path: Path, words: tuple[str, ...]) -> str:
     """Return the text of the commands that a program hands to a shell; empty where it hands none on that are known."""
     if not is_handing(path):
         return ""
+    state = path.stat()
+    return _commands_of(path, words, (state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=8)
+def _commands_of(path: Path, words: tuple[str, ...], _state: tuple[int, int]) -> str:
+    """Return these as the file is now, which may be written anew while a page or an agent asks: each framework asks for them."""
     try:
         return handed_by(path, words, {}).text
     except FileError:

@@ -72,6 +72,8 @@ PARAMETERS: Final = ("train_args", "num_gpus_per_node", "megatron_model_type", "
 _UNKNOWN: Final = re.compile(r"\$\{(_OF_PROGRAM_\d+)\}")
 _BESIDE: Final = re.compile("wandb|mlflow|eval|debug|log|env|dump|prometheus|track")
 _LAUNCHES: Final = re.compile(rf"\b{STARTS}\(|\btrain(_async)?\.py\b")
+# What tells of a text that it is more than one command.
+_SEVERAL: Final = re.compile(r"[;&|\n]")
 # Calls that hand a command to a shell, by the last word of their names.
 RUNS: Final = ("exec_command*", "system", "Popen", "run", "call", "check_call", "check_output")
 MODELS: Final = "scripts/models"
@@ -108,6 +110,7 @@ class Launcher(LauncherValues):
         gaps: Variables of the shell that stand for what is not known.
         left: What was left out since only a run would decide.
         defaults: Options that are not given, with what they are taken to be.
+        started_with: Variables that are set before it starts.
         of_classes: What is set of classes behind their text, by their node's identity and the attribute.
         launches: What tells of a command that it starts a training.
     """
@@ -118,6 +121,7 @@ class Launcher(LauncherValues):
         self, path: Path, tree: ast.Module, environment: dict[str, str], words: list[str]
     ) -> None:
         self.path, self.tree, self.environment, self.words = path, tree, environment, words
+        self.started_with = dict(environment)
         self.names: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
         self.frames: list[Frame] = []
         self.commands: list[tuple[int, str]] = []
@@ -201,6 +205,7 @@ class Launcher(LauncherValues):
             home = self.like(path)
         except FileError:
             return None
+        home.started_with = self.started_with
         home.names["__name__"] = name
         home.gaps, home.commands, home.left = self.gaps, self.commands, self.left
         home.beside = self.beside
@@ -684,8 +689,27 @@ class Launcher(LauncherValues):
         launches = self.launches.search(held) if isinstance(held, str) else None
         if isinstance(held, str) and launches is not None:
             self._check_flags(held[launches.end() :], node.lineno)
-            self.commands.append((node.lineno, held))
+            variables = self._variables_of(node, depth)
+            if variables and _SEVERAL.search(held):
+                variables = f"export {variables.rstrip()}; "
+            self.commands.append((node.lineno, f"{variables}{held}"))
         raise UnknownValueError("is what a command prints")
+
+    def _variables_of(self, node: ast.Call, depth: int) -> str:
+        """Return the variables that a command gets beside those which the program was started with: by `env`, or those that it has set."""
+        given = next((word.value for word in node.keywords if word.arg == "env"), None)
+        held = self.environment if given is None else self.entry(given, depth)
+        if not isinstance(held, dict):
+            if isinstance(held, Unknown):
+                self.left.append(Gap(line=node.lineno, source=held.source, reason=held.reason))
+            return ""
+        changed = {k: each for k, each in held.items() if self.started_with.get(k) != each}
+        unknown = "".join(
+            f"{name}={self.gap(each.node or node, each.reason)} "
+            for name, each in changed.items()
+            if isinstance(each, Unknown) and name.isidentifier()
+        )
+        return variables_of(changed) + unknown
 
     # Command lines.
 

@@ -233,7 +233,9 @@ class LauncherValues(Expressions, ABC):
         return value
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
-        """Return an attribute of an object, of a path or of a framework's module."""
+        """Return an attribute of an object, of a path or of a framework's module; the environment as a mapping."""
+        if dotted(node) == "os.environ":
+            return {**self.environment, OTHERS: Unknown("is known where it runs", "os.environ")}
         held = self.entry(node.value, depth)
         if isinstance(held, Made):
             return self.attribute_of(held, node.attr)
@@ -504,6 +506,8 @@ class LauncherValues(Expressions, ABC):
             if _FIELDS.fullmatch(held) is None:
                 raise UnknownValueError(NO_CONSTANT)
             return self.converted(held.format, given)
+        if isinstance(held, dict) and name == "get" and OTHERS in held and given[0] not in held:
+            raise UnknownValueError("is known where it runs")
         return self.of_method(node, given, depth)
 
     def converted(self, function: Callable[..., Any], given: list[Any]) -> Any:  # noqa: ANN401
