@@ -395,7 +395,7 @@ class _Script:
                 lost_below(commands, place, path, script_text(path)) if is_shell else None
             )
             settings.notes, settings.written = settings.notes + found.notes, found.written
-            settings.keep_played(path, found.played)
+            settings.keep_played(path, found.played if is_shell else None)
             settings.notes += tuple(
                 f"{gap.source} (line {gap.line}) {NOT_AT_HAND}: what it sets is not known"
                 for gap in found.gaps
@@ -429,7 +429,7 @@ class _Script:
                 continue
             started = self._of_commands(other, inner, given, scripts + 1)
             if started is not None:
-                started.keep_played(path, found.played)
+                started.keep_played(path, found.played if path.suffix != PYTHON else None)
                 _hand_on(path, command, arguments, inner, started)
                 return started
         if unread is not None:

@@ -33,6 +33,8 @@ _PYTHON: Final = re.compile(
 )
 # Behind which the name of a module stands, of Python and of launchers.
 OF_MODULES: Final = frozenset({"-m", "--module"})
+# Frameworks whose own Python programs launch them; no `smiles` of molecules.
+OF_LAUNCHERS: Final = re.compile(r"(?<![A-Za-z])(?:slime|miles)(?![a-z])")
 # What starts another script, and how such a script's file ends.
 STARTERS: Final = frozenset(
     {"exec", "bash", "sh", "sbatch", "srun", "nohup", "env", "source", ".", "--", "time", "sudo"}
@@ -236,7 +238,7 @@ def launched_as_script(
         name: each if isinstance(each, Text) else Text(each) for name, each in environment.items()
     }
     given = {name: text.value for name, text in texts.items() if not text.gaps}
-    is_own = STARTS in (text := _text_of(path)) or re.search("slime|miles", text) is not None
+    is_own = STARTS in (text := _text_of(path)) or OF_LAUNCHERS.search(text) is not None
     read = launched_by if is_own else handed_by
     launched = read(path, [each.value for each in arguments], given)
     variables = {**environment, **launched.variables}

@@ -198,7 +198,7 @@ def _assigned(name: str, file: Path) -> Iterator[tuple[int, str]]:
     What is printed, and comments, set nothing. A variable that is unset is set to nothing.
     """
     sets = re.compile(
-        rf"""(?<![\w$])(?<!\$\{{){name}["']?\s?[=:]\s*["']?(?:\$\{{{name}:?-)?(?P<value>[^\s"';&|,}})]*)"""
+        rf"""(?<![\w$])(?<!\$\{{){name}["']?\]?\s?[=:]\s*["']?(?:\$\{{{name}:?-)?(?P<value>[^\s"';&|,}})]*)"""
     )
     for number, line in enumerate(script_text(file).splitlines() if file.is_file() else [], 1):
         words = COMMENT.sub("", line).split()

@@ -2,8 +2,12 @@
 
 import pytest
 
+from rlplan.errors import MissingValueError
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.reading.python.handing import commands_handed_by, is_handing
+from rlplan.planner.configs.reading.python.literals import program_that_starts
+from rlplan.planner.configs.reading.scripts import launched_as_script
+from rlplan.planner.configs.reading.sheet import load_config_sheet
 from rlplan.planner.configs.reading.telling import starts_of
 
 TRAINER = """
@@ -146,3 +150,83 @@ def test_a_library_s_sources_beside_a_program_are_not_followed(tmp_path, monkeyp
     path = tmp_path / "launch.py"
     path.write_text(text, encoding="utf-8")
     assert "$" in commands_handed_by(path, ())
+
+
+VERL = "python3 -m verl.trainer.main_ppo algorithm.adv_estimator=grpo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct data.train_batch_size=${BATCH:-96}"
+SET = {
+    "copied": "env = os.environ.copy()\nenv['BATCH'] = '64'\nsubprocess.run(['bash', 'run.sh'], env=env)",
+    "spread": "subprocess.run('cd . && bash run.sh', shell=True, env={**os.environ, 'BATCH': '64'})",
+    "set": "os.environ['BATCH'] = '64'\nsubprocess.run(['bash', 'run.sh'])",
+    "told": "os.environ.setdefault('BATCH', '64')\nsubprocess.run(['bash', 'run.sh'])",
+}
+
+
+@pytest.mark.parametrize("way", SET)
+def test_a_command_has_the_variables_that_a_program_sets_for_it(tmp_path, way):
+    (tmp_path / "run.sh").write_text(VERL, encoding="utf-8")
+    path = tmp_path / "launch.py"
+    path.write_text(f"import os, subprocess\n{SET[way]}\n", encoding="utf-8")
+    options = ImportOptions(gpu="h100", mean_response=100.0, environment={})
+    assert imported("verl", [str(path)], options).job.workload.prompts == 64
+
+
+def test_a_variable_that_is_known_where_it_runs_is_not_the_script_s_default(tmp_path):
+    (tmp_path / "run.sh").write_text(VERL, encoding="utf-8")
+    text = "import os, subprocess\nsubprocess.run(['bash', 'run.sh'], env={**os.environ, 'BATCH': pick()})\n"
+    path = tmp_path / "launch.py"
+    path.write_text(text, encoding="utf-8")
+    options = ImportOptions(gpu="h100", mean_response=100.0, environment={})
+    with pytest.raises(MissingValueError, match="train_batch_size"):
+        imported("verl", [str(path)], options)
+
+
+@pytest.mark.parametrize(
+    ("line", "engine"),
+    [
+        ("os.environ['VLLM_USE_V1'] = '0'", "vllm-0.6-eager"),
+        ("os.environ['VLLM_USE_V1'] = '1'", "vllm-0.8-tokens-eager"),
+        ("", "vllm-0.8-tokens-eager"),
+    ],
+)
+def test_a_program_says_which_of_two_engines_a_version_has(tmp_path, line, engine):
+    path = tmp_path / "launch.py"
+    words = VERL.replace("${BATCH:-96}", "96").split()
+    path.write_text(f"import os, subprocess\n{line}\nsubprocess.run({words})\n", encoding="utf-8")
+    options = ImportOptions(gpu="h100", mean_response=100.0, environment={}, version="0.4")
+    assert imported("verl", [str(path)], options).job.engines.generate == engine
+
+
+def test_a_program_that_only_loads_something_of_a_trainer_s_module_starts_none(tmp_path):
+    (tmp_path / "common.py").write_text(
+        "from trl import GRPOTrainer\nfrom datasets import load_dataset\ndef load(name):\n    return name\ndef train(model):\n    GRPOTrainer(model=model).train()\n"
+        "def main(name):\n    train(load(name))\n",
+        encoding="utf-8",
+    )
+    launch = load_config_sheet("trl").launch
+    tuned = tmp_path / "sft.py"
+    tuned.write_text(
+        "from trl import SFTTrainer\nfrom common import load_dataset\nSFTTrainer(load_dataset('a')).train()\n"
+    )
+    assert program_that_starts(launch, tuned) is None
+    tuned.write_text(
+        "from trl import SFTTrainer\nfrom common import load\nSFTTrainer(model=load('a')).train()\n"
+    )
+    assert program_that_starts(launch, tuned) is None
+    trained = tmp_path / "rl.py"
+    trained.write_text("from common import main\nmain('a')\n")
+    assert program_that_starts(launch, trained) == tmp_path / "common.py"
+
+
+def test_a_program_of_molecules_is_no_other_framework_s(tmp_path):
+    path = tmp_path / "launch.py"
+    path.write_text("import os\nos.system('trl grpo --dataset_name smiles')\n", encoding="utf-8")
+    assert (
+        "smiles" in launched_as_script(path, (), {}, {}, lambda _: True).commands[0].words[-1].value
+    )
+
+
+def test_a_program_that_is_written_anew_is_read_anew(tmp_path):
+    path = tmp_path / "launch.py"
+    for name in ("one", "another"):
+        path.write_text(f"import os\nos.system('python {name}.py')\n", encoding="utf-8")
+        assert name in commands_handed_by(path, ())

@@ -316,6 +316,13 @@ def test_what_may_be_another_value_by_then_is_not_known(tmp_path, monkeypatch, t
         "c = [4]\nd = c\nd[0] = 8\nConfig(x=c[0])",
         "c = dict(x=4)\nc.__setitem__('x', 8)\nConfig(**c)",
         "def f(**kept):\n  kept = {k: v for k, v in kept.items() if k in ('x', 'y')}\n  Config(**kept)\nf(x=4, z=3)",
+        "def f(m):\n  m |= {'x': 8}\ndef run(c):\n  f(c)\n  Config(**c)\nrun(dict(x=4))",
+        "n = 4\ndef f(x=n):\n  Config(x=x)\nn = 8\nf()",
+        "def f(n):\n  g = lambda k=n: k\n  n = 10\n  Config(x=g())\nf(3)",
+        "class A:\n  n = 4\ndef f():\n  A.n = 8\n  Config(x=A().n)\nf()",
+        "def f(v):\n  Config(x=len(set(v)), y=len({v[0], v[1]}))\nf([1, 1, 2])",
+        "def f(v):\n  Config(x=v.pop().strip())\nf([' a', ' b', ' c'])",
+        "class A:\n  a: int = 1\ndef f(c):\n  c = {k: v for k, v in c.items() if k not in A.__annotations__}\n  Config(**c)\nf({'a': 2, 'x': 4})",
         "def pick(given, name):\n  return given if given is not None else C.get(name, 2)\nC = {'x': 4}\nConfig(x=pick(None, 'x'), y=pick(None, 'y'))",
     ],
 )  # fmt: skip
@@ -328,6 +335,43 @@ def test_what_is_followed_to_a_call_is_what_python_gives_it(tmp_path, monkeypatc
     given = []
     exec(text, {"Config": lambda **held: given.append(held), "yaml": yaml})
     assert [values(tmp_path, text)] == given
+
+
+FIX = "def fix(m):\n  m['x'] = 8\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n = 4\nif compute():\n  n *= 4\nConfig(x=n)",
+        "d = {'n': 4}\nif compute():\n  d.update(n=16)\nConfig(x=d['n'])",
+        FIX + "def run(c):\n  if compute():\n    fix(c)\n  Config(x=c['x'])\nrun({'x': 4})",
+        FIX + "def run(c):\n  for each in compute():\n    fix(c)\n  Config(x=c['x'])\nrun({'x': 4})",
+        FIX + "def run(c):\n  while compute():\n    fix(c)\n  Config(x=c['x'])\nrun({'x': 4})",
+        FIX + "def run(c):\n  try:\n    compute()\n  except OSError:\n    fix(c)\n  Config(x=c['x'])\nrun({'x': 4})",
+        FIX + "def more(m):\n  fix(m)\ndef run(c):\n  if compute():\n    more(m=c)\n  Config(x=c['x'])\nrun({'x': 4})",
+        "def run(c):\n  if compute():\n    c['x'] = 8\ndef go(c):\n  run(c)\n  Config(x=c['x'])\ngo({'x': 4})",
+        "def bump():\n  global n\n  n += 1\ndef run():\n  for each in compute():\n    bump()\n  Config(x=n)\nn = 4\nrun()",
+        "class A:\n  def __init__(self, n):\n    self.n = n\ndef run(a):\n  if compute():\n    setattr(a, 'n', 8)\n  Config(x=a.n)\nrun(A(4))",
+        "def run(c):\n  Config(x=1 if isinstance(c, tuple) else 2)\nrun([1, 2])",
+        "def run(c):\n  for i in range(30):\n    c = [c, c]\n  Config(x=c)\nrun(1)",
+        "def run(c):\n  for i in range(400):\n    for j in range(4):\n      c = [c]\n  Config(x=c)\nrun(1)",
+    ],
+)  # fmt: skip
+def test_what_statements_may_change_that_are_not_followed_is_not_known(tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    assert values(tmp_path, text) == {}
+
+
+@pytest.mark.parametrize("unsure", ["if compute():", "for each in compute():"])
+def test_a_mapping_that_may_have_more_keys_by_then_is_not_taken_whole(
+    tmp_path, monkeypatch, unsure
+):
+    monkeypatch.chdir(tmp_path)
+    text = f"def fix(m):\n  m['y'] = 8\ndef run(c):\n  {unsure}\n    fix(c)\n  Config(**c)\nrun(dict(x=4))"
+    flat = keys(tmp_path, text).flat
+    assert set(flat) == {"x", "**"}
+    assert all(each.gaps for each in flat.values())
 
 
 def test_what_is_given_before_what_is_unpacked_is_known(tmp_path):

@@ -9,7 +9,7 @@ from typing import Final
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
-from rlplan.planner.configs.reading.python.launcher import RUNS
+from rlplan.planner.configs.reading.python.launcher import RUNS, Launcher
 from rlplan.planner.configs.reading.python.launcher_values import Code
 from rlplan.planner.configs.reading.python.launching import Launched, launched_of
 from rlplan.planner.configs.reading.python.played import Played
@@ -53,11 +53,17 @@ def handed_by(path: Path, words: Iterable[str], environment: Mapping[str, str]) 
     return launched_of(program)
 
 
-@lru_cache(maxsize=8)
 def commands_handed_by(path: Path, words: tuple[str, ...]) -> str:
     """Return the text of the commands that a program hands to a shell; empty where it hands none on that are known."""
     if not is_handing(path):
         return ""
+    state = path.stat()
+    return _commands_of(path, words, (state.st_mtime_ns, state.st_size))
+
+
+@lru_cache(maxsize=8)
+def _commands_of(path: Path, words: tuple[str, ...], _state: tuple[int, int]) -> str:
+    """Return these as the file is now, which may be written anew while a page or an agent asks: each framework asks for them."""
     try:
         return handed_by(path, words, {}).text
     except FileError:
@@ -68,6 +74,8 @@ class _Handing(Played):
     """Follow a program's statements, for whatever it hands to a shell."""
 
     launches = STARTS_PROGRAM
+    # Commands are texts: what may be added to one is left out of it, and named.
+    only_adds = Launcher.only_adds
 
     def play(self) -> None:
         """Follow the whole program; then the functions that what is put around them starts."""

@@ -72,6 +72,8 @@ PARAMETERS: Final = ("train_args", "num_gpus_per_node", "megatron_model_type", "
 _UNKNOWN: Final = re.compile(r"\$\{(_OF_PROGRAM_\d+)\}")
 _BESIDE: Final = re.compile("wandb|mlflow|eval|debug|log|env|dump|prometheus|track")
 _LAUNCHES: Final = re.compile(rf"\b{STARTS}\(|\btrain(_async)?\.py\b")
+# What tells of a text that it is more than one command.
+_SEVERAL: Final = re.compile(r"[;&|\n]")
 # Calls that hand a command to a shell, by the last word of their names.
 RUNS: Final = ("exec_command*", "system", "Popen", "run", "call", "check_call", "check_output")
 MODELS: Final = "scripts/models"
@@ -82,6 +84,7 @@ OF_CONFIG: Final[Mapping[str, Any]] = {
 NODES_VARIABLE: Final = "SLURM_JOB_NUM_NODES"
 # What stands before a field's name in a variable that gives it a value.
 PREFIXES: Final = ("MILES_SCRIPT_", "SLIME_SCRIPT_")
+SETS_VARIABLES: Final = ("environ.update", "environ.setdefault")
 ENTRIES: Final = ("typer.run", "fire.Fire", "Fire", "asyncio.run")
 # Statements that are followed, calls in calls, and options that are named though they are not given.
 MOST_STATEMENTS, MOST_CALLS, MOST_OPTIONS = 20_000, 30, 8
@@ -107,6 +110,8 @@ class Launcher(LauncherValues):
         gaps: Variables of the shell that stand for what is not known.
         left: What was left out since only a run would decide.
         defaults: Options that are not given, with what they are taken to be.
+        started_with: Variables that are set before it starts.
+        of_classes: What is set of classes behind their text, by their node's identity and the attribute.
         launches: What tells of a command that it starts a training.
     """
 
@@ -116,12 +121,14 @@ class Launcher(LauncherValues):
         self, path: Path, tree: ast.Module, environment: dict[str, str], words: list[str]
     ) -> None:
         self.path, self.tree, self.environment, self.words = path, tree, environment, words
+        self.started_with = dict(environment)
         self.names: dict[str, Any] = {"__name__": "__main__", "__file__": str(path)}
         self.frames: list[Frame] = []
         self.commands: list[tuple[int, str]] = []
         self.gaps: dict[str, Text] = {}
         self.left: list[Gap] = []
         self.beside: dict[Path, Launcher | None] = {}
+        self.of_classes: dict[tuple[int, str], Any] = {}
         self.defaults: dict[str, Any] = {}
         self.looked_at = self.looked_before = self.statements = 0
         self.line = 1
@@ -152,7 +159,7 @@ class Launcher(LauncherValues):
             self._forget([node])
 
     def _play_functiondef(self, node: Function) -> None:
-        self._name(node.name, Code(self, node, around=self.around()))
+        self._name(node.name, self.code_of(node))
 
     _play_asyncfunctiondef = _play_functiondef
 
@@ -198,6 +205,7 @@ class Launcher(LauncherValues):
             home = self.like(path)
         except FileError:
             return None
+        home.started_with = self.started_with
         home.names["__name__"] = name
         home.gaps, home.commands, home.left = self.gaps, self.commands, self.left
         home.beside = self.beside
@@ -218,10 +226,26 @@ class Launcher(LauncherValues):
     _play_annassign = _play_assign
 
     def _play_augassign(self, node: ast.AugAssign) -> None:
-        held = ast.copy_location(
-            ast.BinOp(left=as_read(node.target), op=node.op, right=node.value), node
-        )
-        self.set_target(node.target, self.whole(ast.fix_missing_locations(held)))
+        held, more = self.whole(as_read(node.target)), self.whole(node.value)
+        if self._added_to(held, node.op, more):
+            return
+        sides = [
+            each.node if isinstance(each, Unknown) and each.node else ast.Constant(each)
+            for each in (held, more)
+        ]
+        sum_of = ast.copy_location(ast.BinOp(left=sides[0], op=node.op, right=sides[1]), node)
+        self.set_target(node.target, self.whole(ast.fix_missing_locations(sum_of)))
+
+    @staticmethod
+    def _added_to(held: Any, operator: ast.operator, more: Any) -> bool:  # noqa: ANN401
+        """Add to a list or a mapping itself, whatever else it is called; tell whether it is such a one."""
+        if isinstance(held, list) and isinstance(more, list) and isinstance(operator, ast.Add):
+            held.extend(more)
+        elif isinstance(held, dict) and isinstance(more, dict) and isinstance(operator, ast.BitOr):
+            held.update(more)
+        else:
+            return False
+        return True
 
     def set_target(self, target: ast.expr, value: Any) -> None:  # noqa: ANN401
         """Set a name, an attribute or an item."""
@@ -236,16 +260,21 @@ class Launcher(LauncherValues):
             held = self.whole(target.value)
             if isinstance(held, Made):
                 held.fields[target.attr] = value
+            elif isinstance(held, OwnClass):
+                held.home.of_classes[id(held.node), target.attr] = value
         elif isinstance(target, ast.Subscript):
-            held, key = self.whole(target.value), self.whole(target.slice)
-            if dotted(target.value).endswith("environ") and isinstance(value, str):
-                self.environment[str(key)] = value
-            elif isinstance(held, dict) and not isinstance(key, Unknown):
-                held[str(key)] = value
-            elif isinstance(held, list) and held:
-                whole = isinstance(key, int) and -len(held) <= key < len(held)
-                held[:] = held if whole else [Unknown(NO_CONSTANT, written(target))]
-                held[key if whole else 0] = value if whole else held[0]
+            self._set_item(target, value)
+
+    def _set_item(self, target: ast.Subscript, value: Any) -> None:  # noqa: ANN401
+        held, key = self.whole(target.value), self.whole(target.slice)
+        if dotted(target.value).endswith("environ") and isinstance(value, str):
+            self.environment[str(key)] = value
+        elif isinstance(held, dict) and not isinstance(key, Unknown):
+            held[str(key)] = value
+        elif isinstance(held, list) and held:
+            whole = isinstance(key, int) and -len(held) <= key < len(held)
+            held[:] = held if whole else [Unknown(NO_CONSTANT, written(target))]
+            held[key if whole else 0] = value if whole else held[0]
 
     def _name(self, name: str, value: Any) -> None:  # noqa: ANN401
         frame = self.frames[-1] if self.frames else None
@@ -275,7 +304,17 @@ class Launcher(LauncherValues):
         if self.frames and any(map(returns, bodies)):
             self.frames[-1].undecided = f"is what {written(test)[:MOST_SHOWN]} decides"
         parts = (part for each in bodies for part in each)
-        self._forget([each for each in parts if not isinstance(each, ast.AugAssign | ast.Expr)])
+        self._forget([each for each in parts if not self.only_adds(each)])
+
+    def only_adds(self, node: ast.stmt) -> bool:
+        """Tell whether a statement only adds to a text or a list, which is left out where nobody knows whether it runs."""
+        if isinstance(node, ast.AugAssign):
+            return isinstance(self.whole(as_read(node.target)), str | list)
+        call = node.value if isinstance(node, ast.Expr) else None
+        method = call.func if isinstance(call, ast.Call) else None
+        if isinstance(method, ast.Attribute) and method.attr in CHANGING:
+            return isinstance(self.whole(method.value), list)
+        return isinstance(node, ast.Expr)
 
     def starts_in(self, body: Sequence[ast.stmt]) -> bool:
         """Tell whether a start stands in a block."""
@@ -375,6 +414,7 @@ class Launcher(LauncherValues):
 
     def of_call(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return what a call returns, and follow what it does."""
+        node = self._with_holder(node, depth)
         name = dotted(node.func)
         last = name.rpartition(".")[2]
         if last == STARTS:
@@ -393,6 +433,18 @@ class Launcher(LauncherValues):
         except (TypeError, ValueError, LookupError, AttributeError):
             raise UnknownValueError(NO_CONSTANT) from None  # given otherwise than it takes it
 
+    def _with_holder(self, node: ast.Call, depth: int) -> ast.Call:
+        """Return a call with what its method is called of, where that changes something each time that it is looked at: `l.pop().strip()`."""
+        function = node.func
+        if not isinstance(function, ast.Attribute):
+            return node
+        calls = (each.func for each in ast.walk(function.value) if isinstance(each, ast.Call))
+        if not any(isinstance(each, ast.Attribute) and each.attr in CHANGING for each in calls):
+            return node
+        held = ast.Constant(self.entry(function.value, depth))
+        once = ast.Call(ast.Attribute(held, function.attr, ast.Load()), node.args, node.keywords)
+        return ast.fix_missing_locations(ast.copy_location(once, node))
+
     def _of_others(self, node: ast.Call, name: str, depth: int) -> Any:  # noqa: ANN401
         """Return what a call returns of a function that is not the program's own."""
         last = name.rpartition(".")[2]
@@ -402,11 +454,23 @@ class Launcher(LauncherValues):
             found = self.environment.get(str(self.value(node.args[0], depth)))
             default = node.args[1] if len(node.args) > 1 else ast.Constant(value=None)
             return found if found is not None else self.value(default, depth)
+        if fits(name, SETS_VARIABLES):
+            return self._set_variables(node, last, depth)
         if last == CONFIG:
             return Made(None, self._config() | self.named_of(node, depth))
         if fits(last, RUNS) and node.args:
             return self._hand_on(node, depth)
         return self.of_known(node, last, depth)
+
+    def _set_variables(self, node: ast.Call, last: str, depth: int) -> None:
+        """Set variables of the environment as `os.environ` is told to, as far as they are known."""
+        given = self.named_of(node, depth)
+        placed = self.placed_of(node.args, depth)
+        if last == "update":
+            given |= placed[0] if placed and isinstance(placed[0], dict) else {}
+        elif isinstance(placed[0], str) and placed[0] not in self.environment:
+            given[placed[0]] = placed[1]
+        self.environment |= {k: each for k, each in given.items() if isinstance(each, str)}
 
     def _own(self, function: ast.expr, depth: int) -> Any:  # noqa: ANN401
         if isinstance(function, ast.Name | ast.Attribute):
@@ -437,6 +501,7 @@ class Launcher(LauncherValues):
         try:
             frame.held |= {
                 name: known_names[name] if name in known_names
+                else code.defaults[name] if name in code.defaults
                 else Unknown("is known where it runs", name) if default is None
                 else home.whole(default)
                 for name, default in defaults_of(node).items()
@@ -483,6 +548,8 @@ class Launcher(LauncherValues):
         if name in made.fields:
             return known(made.fields[name])
         for kind in self._kinds(made.kind):
+            if (id(kind.node), name) in kind.home.of_classes:
+                return known(kind.home.of_classes[id(kind.node), name])
             for part in kind.node.body:
                 if isinstance(part, Function) and part.name == name:
                     code = Code(kind.home, part, made)
@@ -622,8 +689,27 @@ class Launcher(LauncherValues):
         launches = self.launches.search(held) if isinstance(held, str) else None
         if isinstance(held, str) and launches is not None:
             self._check_flags(held[launches.end() :], node.lineno)
-            self.commands.append((node.lineno, held))
+            variables = self._variables_of(node, depth)
+            if variables and _SEVERAL.search(held):
+                variables = f"export {variables.rstrip()}; "
+            self.commands.append((node.lineno, f"{variables}{held}"))
         raise UnknownValueError("is what a command prints")
+
+    def _variables_of(self, node: ast.Call, depth: int) -> str:
+        """Return the variables that a command gets beside those which the program was started with: by `env`, or those that it has set."""
+        given = next((word.value for word in node.keywords if word.arg == "env"), None)
+        held = self.environment if given is None else self.entry(given, depth)
+        if not isinstance(held, dict):
+            if isinstance(held, Unknown):
+                self.left.append(Gap(line=node.lineno, source=held.source, reason=held.reason))
+            return ""
+        changed = {k: each for k, each in held.items() if self.started_with.get(k) != each}
+        unknown = "".join(
+            f"{name}={self.gap(each.node or node, each.reason)} "
+            for name, each in changed.items()
+            if isinstance(each, Unknown) and name.isidentifier()
+        )
+        return variables_of(changed) + unknown
 
     # Command lines.
 

@@ -13,7 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from rlplan.planner.configs.reading.python.syntax import Function, dotted, written
+from rlplan.planner.configs.reading.python.syntax import (
+    Function,
+    defaults_of,
+    dotted,
+    written,
+)
 from rlplan.planner.configs.reading.python.values import (
     CONVERSIONS,
     NO_CONSTANT,
@@ -43,6 +48,8 @@ SEARCHES: Final = {"search": re.search, "match": re.match, "fullmatch": re.fullm
 MOST_ROUNDS, MOST_TEXT, MOST_POWER, MOST_SHOWN = 500, 2**16, 64, 60
 # Bits of a whole number, and parts of lists in lists that a text may show.
 MOST_BITS, MOST_PARTS = 4096, 10_000
+# Elements of a list that count as one part of an expression that is looked at.
+PARTS_IN_ONE: Final = 5
 TOO_LONG: Final = "is too long to be followed"
 # Fields of a text that `format` fills in by their place, with widths below a thousand; widths above that.
 _FIELDS: Final = re.compile(r"(?:[^{}]|\{\{|\}\}|\{\d{0,2}(?::[<>^+,.\ddefgs]{0,3})?\})*")
@@ -55,6 +62,8 @@ CHANGING: Final = (
     "append", "extend", "insert", "remove", "pop", "popitem", "clear", "reverse", "sort", "update", "setdefault",
 )  # fmt: skip
 CHANGED: Final = "is changed where only a run would decide"
+# Stands in a mapping for further keys that it may have by then.
+OTHERS: Final = "**"
 
 
 @dataclass(slots=True)
@@ -67,12 +76,17 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Hold a function of the program's own or of a module beside it, what it is bound to, and the names around it."""
+    """Hold a function of the program's own or of a module beside it, what it is bound to, and the names around it.
+
+    Attributes:
+        defaults: Of its parameters, as they are where it is written; empty of a method, whose are taken when it is called.
+    """
 
     home: Any
     node: Function | ast.Lambda
     bound: Made | None = None
     around: tuple[dict[str, Any], ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -158,6 +172,8 @@ class LauncherValues(Expressions, ABC):
             raise UnknownValueError(TOO_LONG)
         if isinstance(found, str | list | dict) and len(found) > MOST_TEXT:
             raise UnknownValueError(TOO_LONG)
+        if isinstance(found, list | dict):  # which takes time wherever it is looked through
+            self.looked_at += len(found) // PARTS_IN_ONE
         return found
 
     def around(self) -> tuple[dict[str, Any], ...]:
@@ -217,7 +233,9 @@ class LauncherValues(Expressions, ABC):
         return value
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
-        """Return an attribute of an object, of a path or of a framework's module."""
+        """Return an attribute of an object, of a path or of a framework's module; the environment as a mapping."""
+        if dotted(node) == "os.environ":
+            return {**self.environment, OTHERS: Unknown("is known where it runs", "os.environ")}
         held = self.entry(node.value, depth)
         if isinstance(held, Made):
             return self.attribute_of(held, node.attr)
@@ -232,7 +250,13 @@ class LauncherValues(Expressions, ABC):
 
     def of_lambda(self, node: ast.Lambda, _depth: int) -> Code:
         """Return a function that is written as a value."""
-        return Code(self, node, around=self.around())
+        return self.code_of(node)
+
+    def code_of(self, node: Function | ast.Lambda) -> Code:
+        """Return a function with its parameters' defaults, which Python computes once, where it is written."""
+        given = {name: each for name, each in defaults_of(node).items() if each is not None}
+        defaults = {name: self.whole(each) for name, each in given.items()}
+        return Code(self, node, around=self.around(), defaults=defaults)
 
     def of_joinedstr(self, node: ast.JoinedStr, depth: int) -> str:
         """Return a text with values in it; for one that is not known stands a variable of the shell."""
@@ -291,8 +315,8 @@ class LauncherValues(Expressions, ABC):
         return super().of_binop(node, depth)
 
     def of_set(self, node: ast.Set, depth: int) -> list[Any]:
-        """Return what a set holds."""
-        return self.of_list(ast.List(elts=node.elts), depth)
+        """Return what a set holds, each once."""
+        return once_each(self.of_list(ast.List(elts=node.elts), depth))
 
     def of_listcomp(self, node: ast.ListComp | ast.GeneratorExp, depth: int) -> list[Any]:
         """Return what a list is made of, one value after another."""
@@ -482,6 +506,8 @@ class LauncherValues(Expressions, ABC):
             if _FIELDS.fullmatch(held) is None:
                 raise UnknownValueError(NO_CONSTANT)
             return self.converted(held.format, given)
+        if isinstance(held, dict) and name == "get" and OTHERS in held and given[0] not in held:
+            raise UnknownValueError("is known where it runs")
         return self.of_method(node, given, depth)
 
     def converted(self, function: Callable[..., Any], given: list[Any]) -> Any:  # noqa: ANN401
@@ -512,6 +538,31 @@ class LauncherValues(Expressions, ABC):
             else:
                 held |= dict.fromkeys(held, lost)
             raise UnknownValueError(CHANGED) from error
+
+
+def once_each(held: list[Any]) -> list[Any]:
+    """Return a list's elements as a set has them: each once.
+
+    Raises:
+        UnknownValueError: Some may be in no set.
+    """
+    try:
+        return list(dict.fromkeys(held))
+    except TypeError:
+        raise UnknownValueError(NO_CONSTANT) from None
+
+
+def _check_members(member: Any, held: Any) -> None:  # noqa: ANN401
+    """Refuse to say that something is not among values of which some are not known.
+
+    Raises:
+        UnknownValueError: It may be one of these.
+    """
+    parts = held if isinstance(held, list) else ()
+    is_unsure = any(isinstance(each, Unknown) for each in parts)
+    is_unsure = is_unsure or (isinstance(held, dict) and OTHERS in held)
+    if is_unsure and member not in held:
+        raise UnknownValueError(NO_CONSTANT)
 
 
 def shown(value: Any) -> str:  # noqa: ANN401

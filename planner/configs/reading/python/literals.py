@@ -1,7 +1,7 @@
 """What a Python program gives its calls: literals, constants, and options of its command line. Nothing of it is run."""
 
 import ast
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -15,11 +15,13 @@ from rlplan.planner.configs.reading.python.program import Program
 from rlplan.planner.configs.reading.python.syntax import (
     ANY_ATTRIBUTE,
     PACKAGE,
+    Function,
     attributes_in,
     dotted,
     fits,
     module_beside,
     place_in,
+    reset_names,
     shown,
     tree_of,
     written,
@@ -233,13 +235,47 @@ def program_that_starts(launch: LaunchSheet, path: Path) -> Path | None:
         tree = tree_of(path)
     except FileError:
         return None
-    called = {dotted(each.func) for each in ast.walk(tree) if isinstance(each, ast.Call)}
+    called = _called_in(tree)
     for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
         beside = module_beside(path, node.module or "")
-        named = {each.asname or each.name for each in node.names}
-        if beside is not None and beside != path and named & called and has_start(launch, beside):
+        named = {each.name for each in node.names if (each.asname or each.name) in called}
+        if beside is None or beside == path or not named or not has_start(launch, beside):
+            continue
+        if _leads_to_start(launch, tree_of(beside), named):
             return beside
     return None
+
+
+def _called_in(node: ast.AST) -> set[str]:
+    """Return the names of what a part of a program calls, with what stands before their dots and without."""
+    calls = (each for each in ast.walk(node) if isinstance(each, ast.Call))
+    names = [dotted(each.func) for each in calls]
+    return {*names, *(each.rpartition(".")[2] for each in names)}
+
+
+def _leads_to_start(launch: LaunchSheet, tree: ast.Module, names: Collection[str]) -> bool:
+    """Tell whether functions or classes of a module come to call what starts a training, themselves or by others of the module.
+
+    What a statement sets may, as `main = app.run`; what the module only imports itself does not.
+    """
+    made = {name for each in tree.body for name in reset_names(each)}
+    of_module = {each.name: each for each in tree.body if isinstance(each, Function | ast.ClassDef)}
+    waiting, seen = list(names), set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name not in of_module:
+            if name in names and name in made:
+                return True
+            continue
+        called = _called_in(of_module[name])
+        wanted = (*launch.starts, *_made_of(tree, launch.starts))
+        if any(fits(each, wanted) and not fits(each, tuple(launch.refused)) for each in called):
+            return True
+        waiting += called
+    return False
 
 
 def refused_call(launch: LaunchSheet, path: Path | None) -> str | None:

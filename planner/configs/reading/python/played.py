@@ -5,7 +5,7 @@ functions come to is known only along the way; nothing is run for it.
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,10 +15,12 @@ from rlplan.planner.configs.reading.python.launcher import Launcher
 from rlplan.planner.configs.reading.python.launcher_errors import StopError
 from rlplan.planner.configs.reading.python.launcher_values import (
     ENVIRONMENT,
+    MOST_PARTS,
     Code,
     CommandLine,
     Made,
     OwnClass,
+    once_each,
 )
 from rlplan.planner.configs.reading.python.program import MOST_MODULES
 from rlplan.planner.configs.reading.python.syntax import (
@@ -30,7 +32,9 @@ from rlplan.planner.configs.reading.python.syntax import (
     values_of,
     written,
 )
+from rlplan.planner.configs.reading.python.unfollowed import lose_changed
 from rlplan.planner.configs.reading.python.values import (
+    DEEPEST,
     OF_LAUNCHERS,
     OF_SLURM,
     RETURNS,
@@ -166,6 +170,18 @@ class Played(Launcher):
             if isinstance(held, dict):
                 held |= dict.fromkeys(held, Unknown(RETURNS, written(target)))
 
+    def only_adds(self, node: ast.stmt) -> bool:
+        """Tell of no statement that it only adds to a text: what it changes counts."""
+        del node
+        return False
+
+    def _forget(self, nodes: Iterable[ast.AST]) -> None:
+        """Know nothing of what statements may change that are not followed, whatever else it is called."""
+        there = list(nodes)
+        for each in there:
+            lose_changed(self, each)
+        super()._forget(there)
+
     def of_call(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return what a call returns; of one that matters note what it is given."""
         name = dotted(node.func)
@@ -219,10 +235,24 @@ class Played(Launcher):
         if dotted(node).rpartition(".")[0] == "torch":
             return node.attr
         if node.attr in {"__dataclass_fields__", "__annotations__"}:
-            return WHATEVER
+            own = self._own(node.value, depth)
+            return self._names_of(own, node.attr) if isinstance(own, OwnClass) else WHATEVER
         if node.attr == "parameters" and self.entry(node.value, depth) is WHATEVER:
             return WHATEVER
         return super().of_attribute(node, depth)
+
+    def _names_of(self, own: OwnClass, attribute: str) -> dict[str, Any]:
+        """Return the fields of a class of the program's own; what they are of is not known.
+
+        Raises:
+            UnknownValueError: Others are those of a library's class of which it is made.
+        """
+        kinds = [own] if attribute == "__annotations__" else list(self._kinds(own))
+        if attribute != "__annotations__" and kinds[-1].node.bases:
+            raise UnknownValueError(RETURNS)
+        annotated = (part for each in kinds for part in each.node.body)
+        names = (dotted(part.target) for part in annotated if isinstance(part, ast.AnnAssign))
+        return {name: Unknown(RETURNS, name) for name in names}
 
     # Calls of a few functions of Python's own.
 
@@ -243,12 +273,15 @@ class Played(Launcher):
 
     def _call_set(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         held = self.value(node.args[0], depth) if node.args else []
-        return held if isinstance(held, list | _Whatever) else list(held)
+        return held if isinstance(held, _Whatever) else once_each(list(held))
 
     def _call_isinstance(self, node: ast.Call, depth: int) -> bool:
         held = self.value(node.args[0], depth)
         named = node.args[1].elts if isinstance(node.args[1], ast.Tuple) else [node.args[1]]
         kinds = [KINDS[dotted(each)] for each in named]
+        of_several = {"list", "tuple"} & {*map(dotted, named)}
+        if isinstance(held, list) and len(of_several) == 1:
+            raise UnknownValueError(RETURNS)  # both are lists here
         return any(isinstance(held, each) for each in kinds)
 
     def _call_vars(self, node: ast.Call, depth: int) -> dict[str, Any]:
@@ -319,9 +352,21 @@ class Played(Launcher):
 
 
 def is_plain(held: Any) -> bool:  # noqa: ANN401
-    """Tell whether a value is one that a configuration has, known or not in its parts: no object, function or file."""
-    if isinstance(held, dict):
-        return all(map(is_plain, held.values()))
-    if isinstance(held, list):
-        return all(map(is_plain, held))
-    return held is None or isinstance(held, str | int | float | Unknown)
+    """Tell whether a value is one that a configuration has, known or not in its parts: no object, function or file.
+
+    Nor is one that holds itself, or in which too many parts stand, or too deep.
+    """
+    waiting, parts = [(held, 0)], 0
+    while waiting:
+        each, depth = waiting.pop()
+        parts += 1
+        inner = (
+            each.values() if isinstance(each, dict) else each if isinstance(each, list) else None
+        )
+        if parts > MOST_PARTS or depth > DEEPEST:
+            return False
+        if inner is not None:
+            waiting += [(part, depth + 1) for part in inner]
+        elif not (each is None or isinstance(each, str | int | float | Unknown)):
+            return False
+    return True
