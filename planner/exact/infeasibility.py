@@ -115,6 +115,7 @@ def shortage_of(members: ColocatedSet, site: Site, space: Space) -> MemoryShorta
             return None
         weights, working = min(copies, key=sum)
         resident, transient = resident + weights, max(transient, working)
+    resident += space.options.space.contexts_bytes(len(known), site)
     capacity = space.options.space.capacity_bytes(site)
     otherwise = ""
     if resident + transient <= capacity:

@@ -44,6 +44,12 @@ class LayoutSpace:
         """
         return round(self.usable_fraction * self.facts.device(site.device).sheet.memory_bytes)
 
+    def contexts_bytes(self, roles: int, site: Site) -> int:
+        """Return what contexts of other processes take beside a task, on a GPU where so many roles train or score."""
+        if not self.facts.framework(self.job.framework).host.processes_by_role:
+            return 0
+        return max(0, roles - 1) * self.facts.device(site.device).context_bytes
+
     @property
     def most_beside_bytes(self) -> int:
         """Return the most that the generation engine has on a GPU as long as it lives, beyond its share."""

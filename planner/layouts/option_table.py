@@ -211,7 +211,8 @@ class RoleOption:
         training_seconds: Sum over its training tasks.
         resident_bytes: What stays on each GPU while other roles of the pool run.
         transient_bytes: What the hungriest of its tasks takes on top.
-        met_bytes: Buffers of groups of ranks, which stay once its tasks have met, but are a pool's only once.
+        met_bytes: Buffers of groups of ranks, which stay once its tasks have met, but are a pool's only once; 0 where
+            each role is a process, with whose residents its own buffers count.
         sharding: Of the weights of a role that generates; None for other roles.
     """
 
@@ -370,7 +371,32 @@ class RoleFront:
             axis=0,
         )
         met = np.max([rows.met[places] for rows, places in chosen], axis=0)
-        return chosen, (prepare, train, weights + beside, transient, met)
+        resident, transient, met = self._in_its_process(chosen, weights + beside, transient, met)
+        return chosen, (prepare, train, resident, transient, met)
+
+    def _in_its_process(
+        self, chosen: Joint, resident: Ints, transient: Ints, met: Ints
+    ) -> tuple[Ints, Ints, Ints]:
+        """Return the bytes of a role whose process, where it has one, keeps its groups' buffers and its allocator's blocks.
+
+        As `staying_on` and `kept_blocks` of the simulator have it. Blocks of all but the role that generates count as what stays: beside
+        tasks of the others its own lie too, which is the same sum.
+        """
+        framework = self.space.facts.framework(self.space.job.framework)
+        if not framework.host.processes_by_role:
+            return resident, transient, met
+        resident, met = resident + met, np.zeros_like(met)
+        if framework.keeps_blocks and not self.generates:
+            context = self.space.facts.device(self.sites[0].device).context_bytes
+            kept = np.max(
+                [
+                    np.where(rows.columns.offload[places] > 0, 0, rows.transient[places] - context)
+                    for rows, places in chosen
+                ],
+                axis=0,
+            )
+            resident, transient = resident + kept, transient - kept
+        return resident, transient, met
 
     @property
     def _moves_alike(self) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -100,7 +100,9 @@ class Join:
         self.roles = roles_of(members)
         self.apart = GENERATION in members
         self.generates = self.apart or table.space.generate_task().role in members
-        self.capacity = table.space.capacity_bytes(site)
+        # The same on every row: it counts with what stays once rows are chosen.
+        self.contexts_bytes = table.space.contexts_bytes(len(self.roles), site)
+        self.capacity = table.space.capacity_bytes(site) - self.contexts_bytes
         # An engine may stay there asleep, or generate on another pool.
         self.beside_bytes = 0 if self.apart else table.space.most_beside_bytes
         self.sleeps = table.space.job.engines.sleeps
@@ -313,7 +315,8 @@ class Join:
             keys.append(rows.transient.astype(np.float64))
         elif self.generates and self.beside_bytes:  # and so beside an engine that sleeps
             keys.append(np.maximum(0.0, rows.peak + self.beside_bytes - self.capacity))
-        return rows.rows(front_of_groups(np.stack(keys, axis=1), rows.sharding))
+        kept = rows.rows(front_of_groups(np.stack(keys, axis=1), rows.sharding))
+        return replace(kept, resident=kept.resident + self.contexts_bytes)
 
     def _nothing(self) -> PoolRows:
         """Return the one row of a set without tasks of its own: a copy that generates."""
@@ -414,11 +417,13 @@ class PoolTable:
         resident = sum(least.resident_bytes for least in each)
         transient = max((least.transient_bytes for least in each), default=0)
         met = max((least.met_bytes for least in each), default=0)
+        space = self.options.space
+        room = space.capacity_bytes(site) - space.contexts_bytes(len(roles), site)
         return LowerBounds(
             sum(least.prepare_seconds for least in each),
             sum(least.train_seconds for least in each),
             sum(least.whole_seconds for least in each),
-            resident + transient + met <= self.options.space.capacity_bytes(site),
+            resident + transient + met <= room,
         )
 
     def _alone(self, role: Role, site: Site) -> LeastAlone:

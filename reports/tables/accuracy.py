@@ -179,6 +179,7 @@ GROUPS = {
     "gathered": "Rows of logs, notes and issues",
     "blind": "Rows of changes and notes that name memory which ran out, most of them pairs",
     "drawn": "Rows of NeMo-RL, OpenRLHF and TRL from notes of users and issues",
+    "further": "Rows of the histories of slime, miles, SkyRL, AReaL and prime-rl",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }

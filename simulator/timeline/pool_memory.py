@@ -283,14 +283,12 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
 
     Generation and syncs of weights have names of their own among the moments.
     """
-    tasks = placed.tasks_on(pool)
-    resident = staying(map(task_memory, tasks))
+    tasks, resident = placed.tasks_on(pool), staying_on(placed, pool)
     generating = [task for task in tasks if task.task.kind == "generate"]
     moments = {
         task.task.name: passing(task_memory(task)) for task in tasks if task.task.kind != "generate"
     }
     generation: dict[str, Terms] = {}
-    _lay_processes(placed, tasks, moments, resident)
     for task in generating:
         resident |= _beside_terms(task)
         generation |= _generation_moments(placed, task)
@@ -302,6 +300,7 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
         resident |= _copy_terms(placed, task)
     moments |= generation
     moments |= _buckets_between_pools(placed, pool, generation)
+    _lay_blocks(placed, pool, moments)
     # Weights that are copied for a task take no further memory if another task keeps them on the GPU.
     return {
         name: FrozenDict({term: size for term, size in (resident | transient).items() if size})
@@ -309,54 +308,73 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
     }
 
 
-def _lay_processes(
-    placed: PlacedPlan,
-    tasks: Sequence[PlacedTask],
-    moments: Mapping[str, Terms],
-    resident: Terms,
-) -> None:
-    """Add what lies on a GPU where each role that trains or scores there is a process: contexts, and buffers of its own groups.
+def staying_on(placed: PlacedPlan, pool: ResourcePool) -> Terms:
+    """Return what stays on a pool's GPUs once all tasks have run, what generates there left out.
 
-    Where these processes keep their allocator's blocks, all that a role's fullest task takes and gives back stays with its process
-    while others work, unless its states leave the GPU, before which blocks are given back.
-
-    Args:
-        moments: Terms of each task, what stays left out.
-        resident: What stays.
+    Where each role that trains or scores is a process, each has a context, and buffers of its own groups.
     """
-    framework = placed.facts.framework(placed.plan.job.framework)
-    if not (framework.host.processes_by_role or framework.keeps_blocks):
-        return
-    own: dict[str, list[PlacedTask]] = {}
-    for task in tasks:
-        if task.task.kind != "generate":
-            own.setdefault(task.task.role, []).append(task)
-    if len(own) < 2:  # noqa: PLR2004 -- the processes of two roles
-        return
-    met = {role: max(map(_met_bytes, mine)) for role, mine in own.items()}
-    if any(met.values()):
-        resident[COMMUNICATORS] = sum(met.values())
-    for role, mine in own.items():
-        others = [each for other, theirs in own.items() if other != role for each in theirs]
-        beside = (len(own) - 1) * mine[0].device.context_bytes
-        if framework.keeps_blocks:
-            beside += _kept_blocks(others, moments)
-        for task in mine:
-            moments[task.task.name][APART] = beside
+    tasks = placed.tasks_on(pool)
+    found, processes = staying(map(task_memory, tasks)), _tasks_by_process(placed, tasks)
+    if len(processes) > 1:
+        found[APART] = (len(processes) - 1) * placed.facts.device(pool.device).context_bytes
+        met = sum(max(map(_met_bytes, own)) for own in processes.values())
+        found |= {COMMUNICATORS: met} if met else {}
+    return found
+
+
+def _tasks_by_process(
+    placed: PlacedPlan, tasks: Iterable[PlacedTask]
+) -> dict[str, list[PlacedTask]]:
+    """Return by role the tasks that a process of their own runs, generation aside; none where one process runs all."""
+    found: dict[str, list[PlacedTask]] = {}
+    if placed.facts.framework(placed.plan.job.framework).host.processes_by_role:
+        for task in tasks:
+            if task.task.kind != "generate":
+                found.setdefault(task.task.role, []).append(task)
+    return found
 
 
 def _met_bytes(task: PlacedTask) -> int:
     return task_memory(task).transient.get(COMMUNICATORS, 0)
 
 
-def _kept_blocks(tasks: Sequence[PlacedTask], moments: Mapping[str, Terms]) -> int:
-    """Return the bytes of blocks that processes of these tasks keep for what their fullest tasks took and gave back."""
-    kept: dict[str, int] = {}
-    for task in tasks:
-        if not task.layout.offload:
-            taken = {k: v for k, v in moments[task.task.name].items() if k not in {CONTEXT, APART}}
-            kept[task.task.role] = max(kept.get(task.task.role, 0), sum(taken.values()))
-    return sum(kept.values())
+def _lay_blocks(placed: PlacedPlan, pool: ResourcePool, moments: Mapping[str, Terms]) -> None:
+    """Add the blocks that processes of other roles keep to what lies on a GPU at each moment.
+
+    A role's own process works in its blocks again; the actor's sends weights from them. While an engine that never sleeps
+    generates they are left out: what trains beside it is counted with it.
+    """
+    tasks = placed.tasks_on(pool)
+    kept = kept_blocks(placed, tasks)
+    if not kept:
+        return
+    contexts = staying_on(placed, pool).get(APART, 0)
+    own = {task.task.name: task.task.role for task in tasks if task.task.kind != "generate"}
+    own[TRANSITION] = placed.generate.task.role
+    for name, terms in moments.items():
+        if name not in own and not placed.plan.job.engines.sleeps:
+            continue
+        beside = sum(size for role, size in kept.items() if role != own.get(name))
+        if beside:
+            terms[APART] = contexts + beside
+
+
+def kept_blocks(placed: PlacedPlan, tasks: Iterable[PlacedTask]) -> dict[str, int]:
+    """Return by role the bytes of blocks that its process keeps for what its fullest task took and gave back.
+
+    None are where the allocator is emptied, nor of tasks whose states leave the GPU, before which blocks are given back.
+    """
+    if not placed.facts.framework(placed.plan.job.framework).keeps_blocks:
+        return {}
+    return {
+        role: max(
+            sum(passing(task_memory(task)).values()) - task.device.context_bytes
+            if not task.layout.offload
+            else 0
+            for task in own
+        )
+        for role, own in _tasks_by_process(placed, tasks).items()
+    }
 
 
 def staying(memories: Iterable[TaskMemory]) -> Terms:
@@ -413,13 +431,16 @@ def _room(placed: PlacedPlan, generate: PlacedTask) -> Room:
 
 
 def _found_room(placed: PlacedPlan, generate: PlacedTask) -> Room:
-    beside = placed.tasks_on(placed.plan.pool(generate.layout.pool))
-    others = staying(map(task_memory, beside)) | _beside_terms(generate)
+    pool = placed.plan.pool(generate.layout.pool)
+    beside = placed.tasks_on(pool)
+    others = staying_on(placed, pool) | _beside_terms(generate)
     started = sum(size for term, size in others.items() if term.endswith(WEIGHTS))
     transition = _transition_on_pool(placed, generate)
     coming = transition or placed.transition_to(generate)
     synced = 0 if coming is None else synced_bytes(coming)
-    room = generation_room(generate, transition, sum(others.values()), started, synced)
+    kept = kept_blocks(placed, beside) if placed.plan.job.engines.sleeps else {}
+    staying_bytes = sum(others.values()) + sum(kept.values())
+    room = generation_room(generate, transition, staying_bytes, started, synced)
     return replace(room, passing_bytes=_passing_bytes(beside))
 
 

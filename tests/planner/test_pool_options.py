@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
+from rlplan.job import Engines
 from rlplan.plan import TaskPlan
 from rlplan.planner.layouts.layout_space import LayoutSpace
 from rlplan.planner.layouts.option_table import OptionTable, sharding_of
@@ -15,8 +16,11 @@ from rlplan.planner.layouts.pool_rows import PoolTable
 from rlplan.planner.layouts.settings import PoolCuts
 from rlplan.planner.placements.allocations import ideal_site, shares_of
 from rlplan.profiles.catalog import load_device
-from rlplan.simulator.placed import site_at
+from rlplan.simulator.placed import PlacedPlan, site_at
+from rlplan.simulator.timeline.pool_memory import BESIDE, memory_moments
 from tests.planner.brute_force import PLENTY_BYTES, facts_with, small_jobs
+from tests.simulator.cost_jobs import job_of
+from tests.simulator.test_memory import colocated
 
 
 def table_of(job, memory_bytes):
@@ -120,3 +124,25 @@ def test_no_row_is_faster_than_the_least_of_its_stages(job):
     least, rows = table.least(members, site), table.exact(members, site, np.inf)
     assert np.all(rows.prepare >= least.prepare_seconds * (1 - 1e-12))
     assert np.all(rows.train >= least.train_seconds * (1 - 1e-12))
+
+
+@pytest.mark.parametrize("framework", ["verl-megatron", "skyrl-megatron", "areal"])
+def test_what_rows_need_is_what_a_plan_of_their_layouts_holds(framework):
+    """Where each role is a process, its context and buffers, and blocks that it keeps while its states stay, are known to the search."""
+    engines = Engines(train="megatron-core", generate="vllm")
+    job = replace(job_of(nodes=1), framework=framework, engines=engines)
+    table, site = table_of(job, PLENTY_BYTES), site_of(job)
+    rows = table.quick(tuple(job.models), site)
+    assert len(rows)
+    for row in range(0, len(rows), 7):
+        layouts = {name: replace(each, pool="p0") for name, each in rows.layouts(row).items()}
+        placed = PlacedPlan(colocated(job, **layouts), table.options.space.facts)
+        moments = memory_moments(placed, placed.plan.pools[0])
+        held = [
+            sum(size for term, size in terms.items() if term != BESIDE)
+            for name, terms in moments.items()
+            if name in layouts
+        ]
+        assert rows.peak[row] <= max(held)
+        if framework != "areal" or not any(each.offload for each in layouts.values()):
+            assert rows.peak[row] == max(held)

@@ -7,7 +7,7 @@ import pytest
 from rlplan.simulator.memory.task_memory import COMMUNICATORS, CONTEXT
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.stages import task_memory
-from rlplan.simulator.timeline.pool_memory import APART, memory_moments
+from rlplan.simulator.timeline.pool_memory import APART, memory_fraction_left, memory_moments
 from tests.simulator.cost_jobs import facts_of, job_of
 from tests.simulator.test_memory import colocated, layout
 
@@ -45,6 +45,43 @@ def test_a_process_a_role_has_a_context_and_groups_of_its_own():
     (task,) = (each for each in tasks_of(placed) if each.task.name == "actor.update")
     assert moment[APART] == 3 * task.device.context_bytes
     assert moment[COMMUNICATORS] == 4 * task_memory(task).transient[COMMUNICATORS]
+
+
+def test_contexts_of_all_processes_lie_beside_an_engine_and_its_new_weights():
+    one, several = (
+        memory_moments(placed, placed.plan.pools[0])
+        for placed in (placed_in("verl-megatron"), placed_in("skyrl-megatron"))
+    )
+    context = tasks_of(placed_in("verl-megatron"))[0].device.context_bytes
+    for name in ("actor.generate", "transition"):
+        assert several[name][APART] == 3 * context
+        assert APART not in one[name]
+
+
+@pytest.mark.parametrize("framework", ["verl-megatron", "skyrl-megatron", "areal"])
+def test_a_share_that_leaves_room_for_all_else_leaves_it_for_every_process(framework):
+    placed = placed_in(framework)
+    pool = placed.plan.pools[0]
+    generate = replace(
+        placed.generate.layout, memory_fraction=memory_fraction_left(placed, placed.generate)
+    )
+    plan = placed.plan.with_layout("actor.generate", generate)
+    moment = memory_moments(PlacedPlan(plan, placed.facts), pool)["actor.generate"]
+    left = placed.generate.device.sheet.memory_bytes - sum(moment.values())
+    assert 0 <= left < 0.011 * placed.generate.device.sheet.memory_bytes
+
+
+def test_blocks_that_no_process_gives_back_lie_beside_an_engine_that_wakes():
+    placed = placed_in("areal")
+    context = tasks_of(placed)[0].device.context_bytes
+    kept = {
+        role: max(taken(each) for each in tasks_of(placed) if each.task.role == role)
+        for role in ROLES
+    }
+    moments = memory_moments(placed, placed.plan.pools[0])
+    assert moments["actor.generate"][APART] == 3 * context + sum(kept.values())
+    # The actor's process sends weights from its own.
+    assert moments["transition"][APART] == 3 * context + sum(kept.values()) - kept["actor"]
 
 
 @pytest.mark.parametrize("role", ROLES)

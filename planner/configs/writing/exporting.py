@@ -34,8 +34,7 @@ from rlplan.planner.configs.writing.export import (
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed import PlacedPlan
-from rlplan.simulator.stages import task_memory
-from rlplan.simulator.timeline.pool_memory import staying
+from rlplan.simulator.timeline.pool_memory import staying_on
 from rlplan.units import show_bytes
 from rlplan.workload import Workload, longest, mean_length
 
@@ -314,8 +313,7 @@ def _of_memory(export: Export, facts: Facts) -> Iterator[str]:
     if export.apart:
         return
     placed = PlacedPlan(plan, facts)
-    beside = placed.tasks_on(plan.pool(export.generate.pool))
-    kept = sum(staying(map(task_memory, beside)).values())
+    kept = sum(staying_on(placed, plan.pool(export.generate.pool)).values())
     left = 1 - kept / facts.device(plan.pool(export.generate.pool).device).sheet.memory_bytes
     if export.generate.memory_fraction > left:
         yield (

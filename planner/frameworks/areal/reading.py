@@ -1,6 +1,7 @@
 """AReaL: engines by allocation strings, FSDP2, Megatron or Archon beside SGLang or vLLM, which are never waited for."""
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -239,25 +240,29 @@ def role_allocation(settings: Settings, role: Role) -> Allocation:
 
 
 def shares_gpus(settings: Settings) -> bool:
-    """Tell whether what generates is on the GPUs that train."""
+    """Tell whether what generates is on the GPUs that train: by what is asked for, or since there are no others."""
+    return takes_turns(settings) or has_too_few(settings)
+
+
+def takes_turns(settings: Settings) -> bool:
+    """Tell whether the configuration asks for generation on the GPUs that train: each leaves them to the other."""
     together = together_of(settings)
     if together is not None:
-        return together.shared or has_too_few(settings)
+        return together.shared
     if settings.word("update_mode") == AWEX and settings.word("actor_service") == FIRST_SERVICE:
         return True
-    return has_too_few(settings) or COLOCATION in {
-        settings.word("rollout_place"),
-        settings.word("actor_place"),
-    }
+    return COLOCATION in {settings.word("rollout_place"), settings.word("actor_place")}
 
 
 def has_too_few(settings: Settings) -> bool:
     """Tell whether one node has GPUs for what generates or for what trains, but not for both: they are dealt out in turn, over and over.
 
-    So do the local launcher (launcher/local.py, `_gpu_counter`) and its scheduler (infra/scheduler/local.py, `_allocate_gpus`); neither sleeps
-    then. Ray and Slurm wait for more GPUs.
+    So do the local launcher (launcher/local.py, `_gpu_counter`) and its scheduler (infra/scheduler/local.py, `_allocate_gpus`) where nothing
+    asks for shared ones; neither sleeps then. Ray and Slurm wait for more GPUs.
     """
-    if settings.given("scheduler.type") in QUEUES or any(word in settings.start for word in QUEUES):
+    if takes_turns(settings) or settings.given("scheduler.type") in QUEUES:
+        return False
+    if not set(QUEUES).isdisjoint(re.split(r"\W", settings.start)):
         return False
     if not settings.is_given("gpus_per_node") or settings.optional_whole("cluster_nodes") != 1:
         return False
@@ -411,8 +416,7 @@ def _sizes(settings: Settings, role: Role, pool: RunPool) -> TrainerSizes:
 
 def _leaves(settings: Settings, own: RoleSettings) -> bool:
     """Tell whether states leave the GPUs between uses: what generation takes turns with does."""
-    turns = shares_gpus(settings) and not has_too_few(settings)
-    return own.on("leaves") or (own.role != "reference" and turns)
+    return own.on("leaves") or (own.role != "reference" and takes_turns(settings))
 
 
 def _recompute(own: RoleSettings) -> Recompute:

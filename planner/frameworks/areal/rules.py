@@ -10,13 +10,12 @@ from rlplan.planner.frameworks.areal.reading import (
     AWEX,
     DISK,
     actor_allocation,
-    has_too_few,
     is_first,
     of_role,
     role_allocation,
     roles_of,
     rollout_allocation,
-    shares_gpus,
+    takes_turns,
     together_of,
 )
 
@@ -50,8 +49,7 @@ def engines_have_their_gpus(settings: Settings) -> Iterator[Broken]:
         return
     gpus = nodes * settings.whole("gpus_per_node")
     asked = actor_allocation(settings).gpus
-    takes_turns = shares_gpus(settings) and not has_too_few(settings)
-    asked += 0 if takes_turns else rollout_allocation(settings).gpus
+    asked += 0 if takes_turns(settings) else rollout_allocation(settings).gpus
     if asked > gpus:
         problem = f"and GPUs of a node are {gpus}, and actor and engines take {asked}"
         allowed = f"nodes with {asked} GPUs"
@@ -114,17 +112,13 @@ def chunks_want_stages(settings: Settings) -> Iterator[Broken]:
 
 def shared_gpus_take_weights_from_a_disk(settings: Settings) -> Iterator[Broken]:
     """Hand weights on by a disk, or AWEX, where generation is on the GPUs that train."""
-    holds = (
-        not shares_gpus(settings)
-        or has_too_few(settings)
-        or settings.word("update_mode") in {DISK, AWEX}
-    )
+    holds = not takes_turns(settings) or settings.word("update_mode") in {DISK, AWEX}
     yield from unless(holds, "update_mode", "is not for shared GPUs", DISK)
 
 
 def what_leaves_its_gpus_is_switched_on(settings: Settings) -> Iterator[Broken]:
     """Switch off-loading on where anything leaves its GPUs."""
-    leaves = (shares_gpus(settings) and not has_too_few(settings)) or any(
+    leaves = takes_turns(settings) or any(
         of_role(settings, role).on("leaves") for role in roles_of(settings)
     )
     holds = not leaves or is_on(settings.given("enable_offload"))

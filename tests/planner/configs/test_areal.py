@@ -473,6 +473,27 @@ def test_one_node_too_small_for_both_gives_its_gpus_to_both(tmp_path, text, pool
     assert any("neither sleeps" in note for note in found.notes) is (len(pools) == 1)
 
 
+SHARED = "rollout.scheduling_strategy.type=colocation"
+AWEX = "actor.weight_update_mode=awex"
+
+
+@pytest.mark.parametrize(
+    ("text", "more"),
+    [
+        (ALONE, (SHARED, "actor.weight_update_mode=disk")),
+        (ALONE, (AWEX,)),
+        (re.sub("n_gpus_per_node: 8", "n_gpus_per_node: 4", EARLIER), ("allocation_mode=sglang:d4|fsdp:d4",)),
+    ],
+)  # fmt: skip
+def test_one_node_whose_gpus_are_asked_to_be_shared_has_engines_that_sleep(tmp_path, text, more):
+    (tmp_path / "own.yaml").write_text(text)
+    found = imported("areal", [str(tmp_path / "own.yaml"), *more], OPTIONS)
+    assert [pool.name for pool in found.draft.pools if pool.name != "host"] == ["train"]
+    assert found.job.engines.sleeps
+    assert found.draft.tasks["actor.update"].offload
+    assert not any("neither sleeps" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("version", "backend", "way"),
     [

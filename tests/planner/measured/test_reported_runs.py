@@ -3,6 +3,7 @@
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -10,13 +11,14 @@ from rlplan.errors import FileError
 from rlplan.evals.reading import HELD_CASES
 from rlplan.planner.measured.reported_runs import check_cases, checked_row, read_cases
 from rlplan.reports.tables.accuracy import (
+    GROUPS,
     fit_table,
     fit_totals_table,
     fit_trainers_table,
     totals_by_group,
 )
 from rlplan.reports.tables.plans import markdown_lines
-from rlplan.results.accuracy import FitRow, totals_of
+from rlplan.results.accuracy import FitRow, Group, totals_of
 from rlplan.units import GB, GIB
 from tests.house.tree import ROOT
 
@@ -62,6 +64,10 @@ def test_host_memory_that_ran_out_in_a_small_node_is_enough_in_a_large_one():
     )
     assert (small.case.host_memory_bytes, small.said) == (96 * GB, "does not fit")
     assert (large.case.host_memory_bytes, large.said) == (1000 * GB, "fits")
+
+
+def test_rows_of_every_group_are_shown():
+    assert set(GROUPS) == set(get_args(Group))
 
 
 def test_every_case_has_its_files_its_source_and_a_known_outcome():
