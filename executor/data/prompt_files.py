@@ -132,7 +132,7 @@ def _of_split(files: Sequence[Path], split: str, folder: Path) -> Sequence[Path]
     of_word = (name for name, said in _SPLIT_WORDS.items() if split in said)
     asked = split if split in splits else next(of_word, split)
     if asked not in splits:
-        _refuse_split(folder, split, splits)
+        _refuse_split(folder, split, splits, "; or one of its files, by its name")
     return [file for file, name in split_of.items() if name == asked]
 
 
@@ -144,13 +144,13 @@ def _split_in(words: str) -> str | None:
     return next((name for name, said in _SPLIT_WORDS.items() if parts & said), None)
 
 
-def _refuse_split(folder: Path, split: str, splits: Sequence[str]) -> NoReturn:
+def _refuse_split(folder: Path, split: str, splits: Sequence[str], instead: str = "") -> NoReturn:
     raise FileError(
         str(folder),
         "has no such split",
         field="prompt_data.split",
         value=split,
-        allowed=", ".join(splits),
+        allowed=", ".join(splits) + instead,
         nearest=nearest_name(split, splits),
     )
 

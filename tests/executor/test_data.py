@@ -127,7 +127,9 @@ def test_files_of_a_folder_are_tables_or_lines_there_or_in_its_folder_data(tmp_p
 def test_a_split_that_no_file_of_several_has_is_named(tmp_path):
     for name in ("train", "test"):
         parquet.write_table(pa.Table.from_pylist([{"prompt": "a"}]), tmp_path / f"{name}.parquet")
-    with pytest.raises(FileError, match="has no such split; found 'validation'; allowed: test, tr"):
+    with pytest.raises(
+        FileError, match="has no such split; found 'validation'; allowed: test, train; or one"
+    ):
         load_prompts(tmp_path, PromptData(split="validation"))
     with pytest.raises(FileError, match="has no such split; found 'train_sft'"):
         load_prompts(tmp_path, PromptData(split="train_sft"))
