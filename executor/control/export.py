@@ -13,6 +13,7 @@ from torch import Tensor
 from rlplan.errors import FileError
 from rlplan.executor.control.checkpoints import Checkpoint, model_of
 from rlplan.executor.control.weights import GENERATION_CONFIG
+from rlplan.executor.data.prompts import load_tokenizer
 from rlplan.executor.data.remote_folders import RemoteFolder
 from rlplan.executor.model.adapters import layer_of
 from rlplan.executor.model.building import (
@@ -91,7 +92,8 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
         out.mkdir(parents=True, exist_ok=True)
         if adapter is None:
             tied = job.architecture("actor").tied_embeddings
-            hugging_face_model(model_config(job, "actor"), weights, tied=tied).save_pretrained(out)
+            config = _config_of(job, folder or Path())
+            hugging_face_model(config, weights, tied=tied).save_pretrained(out)
             _keep_generation_config(weights_folder(job, "actor"), out)
         else:
             _write_adapter(out, adapter, weights, weights_folder(job, "actor"))
@@ -101,6 +103,21 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
         auto: Any = importlib.import_module("transformers").AutoTokenizer
         source = (folder or Path()) / job.tokenizer
         auto.from_pretrained(source, local_files_only=True).save_pretrained(out)
+
+
+def _config_of(job: Job, folder: Path) -> Any:
+    """Return the `transformers` configuration of the actor as it is exported.
+
+    A family's own numbers of special tokens (Llama's end is 2) are of its own tokenizer; weights that began as random ones know the
+    job's alone, and responses of a run that goes on from the export would end at an ordinary token.
+    """
+    config = model_config(job, "actor")
+    if weights_folder(job, "actor") is None:
+        config.bos_token_id, config.eos_token_id = (
+            None,
+            load_tokenizer(job.tokenizer, folder).eos_id,
+        )
+    return config
 
 
 def _keep_generation_config(source: Path | None, out: Path) -> None:

@@ -23,12 +23,12 @@ from rlplan.models import CONFIG_FILE, Head, ModelArchitecture
 from rlplan.plan import Plan
 from rlplan.rules.rule import listed
 
-# What a folder of a model is downloaded for.
 # How a model is sampled from, and what ends its responses.
 GENERATION_CONFIG = "generation_config.json"
 END = "eos_token_id"
 # Of angles that are other ones in sequences longer than those of the model's pre-training; of a batch the longest one says so for all.
 LONGROPE, PLAIN_ANGLES = "longrope", "default"
+# What a folder of a model is downloaded for.
 PATTERNS = ("*.safetensors", "*.json", "tokenizer*", "*.model", "*.jinja", "*.txt")
 
 

@@ -29,8 +29,8 @@ _SPLIT_WORDS = {
 }
 # Where a folder has its files: the first of these that are there. Of data sets that are published they often lie in `data`.
 _DATA_FILES = ("*.parquet", "*.jsonl", "data/*.parquet", "data/*.jsonl")
-# What a data set's files are called where it has several.
-_SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}")
+# What a data set's files are called where it has several, often with a hash behind (`SPLIT_PATTERN_SHARDED` of that file).
+_SHARD = re.compile(r"(\w+(?:\.\w+)*)-\d{5}-of-\d{5}.*")
 
 
 def at_once(error: FileError) -> None:
@@ -129,9 +129,10 @@ def _of_split(files: Sequence[Path], split: str, folder: Path) -> Sequence[Path]
     splits = sorted(set(split_of.values()))
     if len(splits) <= 1:
         return files
-    asked = split if split in splits else _split_in(split)
+    of_word = (name for name, said in _SPLIT_WORDS.items() if split in said)
+    asked = split if split in splits else next(of_word, split)
     if asked not in splits:
-        _refuse_split(folder, split, splits)
+        _refuse_split(folder, split, splits, "; or one of its files, by its name")
     return [file for file, name in split_of.items() if name == asked]
 
 
@@ -143,13 +144,13 @@ def _split_in(words: str) -> str | None:
     return next((name for name, said in _SPLIT_WORDS.items() if parts & said), None)
 
 
-def _refuse_split(folder: Path, split: str, splits: Sequence[str]) -> NoReturn:
+def _refuse_split(folder: Path, split: str, splits: Sequence[str], instead: str = "") -> NoReturn:
     raise FileError(
         str(folder),
         "has no such split",
         field="prompt_data.split",
         value=split,
-        allowed=", ".join(splits),
+        allowed=", ".join(splits) + instead,
         nearest=nearest_name(split, splits),
     )
 

@@ -11,8 +11,10 @@ from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import ExpertOrder
 from rlplan.plan import Plan, TaskPlan
-from rlplan.planner.configs.importing import Imported
-from rlplan.planner.configs.proposing.changes import argument, assignments
+from rlplan.planner.configs.importing import Imported, run_of
+from rlplan.planner.configs.proposing.changes import argument, assignments, by_words_of_files
+from rlplan.planner.configs.reading.laid_over import laid_over
+from rlplan.planner.configs.run import draft_of
 from rlplan.planner.configs.sizes import eager_engine
 from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.facts import Facts
@@ -592,12 +594,31 @@ def tries_of(stage: StageCheck, subject: Subject, least_seconds: float = 0.0) ->
 
 def _changed(name: str, field: str, value: object, subject: Subject) -> str:
     """Return a change of one field of a task: in the keys of the configuration that ran, if it has any for it, else in the plan's words."""
-    if subject.imported is not None:
-        said = assignments({name: {field: value}}, subject.plan, subject.imported) or ()
-        typed = [argument(subject.imported.settings, key, each) for key, each in said]
-        if typed and None not in typed:
-            return " ".join(word for words in typed for word in words or ())
+    imported = subject.imported
+    words = () if imported is None else _words_of(name, field, value, subject.plan, imported)
+    if words:
+        return " ".join(words)
     return f"{field} {str(value).lower() if isinstance(value, bool) else value}"
+
+
+def _words_of(
+    name: str, field: str, value: object, plan: Plan, imported: Imported
+) -> tuple[str, ...]:
+    """Return the words of a command line that change a field of a task; none where there are none, or they have another effect.
+
+    Some keys have none in the version that ran, as `rollout.max_num_seqs` of verl up to 0.5.
+    """
+    settings = imported.settings
+    said = by_words_of_files(assignments({name: {field: value}}, plan, imported) or (), settings)
+    typed = [argument(settings, key, each) for key, each in said or ()]
+    words = tuple(word for each in typed for word in each or ())
+    if None in typed or not words:
+        return ()
+    with suppress(UserError):
+        draft = draft_of(run_of(laid_over(settings, words)), imported.resolved, settings.file)
+        if name in draft.tasks and getattr(draft.tasks[name], field) == value:
+            return words
+    return ()
 
 
 def _gained_seconds(name: str, plan: Plan, subject: Subject) -> float:

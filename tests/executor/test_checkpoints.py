@@ -29,6 +29,7 @@ from rlplan.executor.data.workload import PromptBatches
 from rlplan.executor.model.adapters import is_adapter
 from rlplan.executor.model.building import HEAD, family_config
 from rlplan.executor.weights.stored_shards import whole_weights
+from rlplan.files.decoding import load_json
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_yaml
 from rlplan.job import Constraint, Pretrain
@@ -363,6 +364,9 @@ def test_transformers_loads_the_tokenizer_of_the_exported_folder_with_its_chat_t
     loaded = AutoTokenizer.from_pretrained(tmp_path / "actor", local_files_only=True)
     assert loaded.encode("two one") == [3, 2]
     assert loaded.eos_token == "<eos>"
+    for file in ("config.json", "generation_config.json"):
+        said = load_json(tmp_path / "actor" / file)["eos_token_id"]
+        assert said == loaded.eos_token_id != 2  # Llama's end is a word here
     chat = [{"role": "user", "content": "one"}]
     text = loaded.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     assert text == "one two one"

@@ -83,6 +83,17 @@ def test_a_folder_without_a_data_set_is_refused(tmp_path):
         (("train", "test"), "test", (1,)),
         (("gsm8k_train1", "gsm8k_dev"), "validation", (1,)),
         (("train_sft-00000-of-00001", "train_prefs-00000-of-00001"), "train_prefs", (1,)),
+        # As UltraChat's files are named, each with a hash.
+        (
+            (
+                "train_sft-00000-of-00003-a3ecf92756993583",
+                "train_gen-00000-of-00003-a6c9fb894be3e50b",
+            ),
+            "train_sft",
+            (0,),
+        ),
+        (("gsm8k-train-00000-of-00001", "gsm8k-test-00000-of-00001"), "train", (0,)),
+        (("train", "dev"), "dev", (1,)),
         (("test-00000-of-00001", "test-00001-of-00002"), "train", (0, 1)),  # there is one split
         (("a", "b"), "train", (0, 1)),
     ],
@@ -116,8 +127,12 @@ def test_files_of_a_folder_are_tables_or_lines_there_or_in_its_folder_data(tmp_p
 def test_a_split_that_no_file_of_several_has_is_named(tmp_path):
     for name in ("train", "test"):
         parquet.write_table(pa.Table.from_pylist([{"prompt": "a"}]), tmp_path / f"{name}.parquet")
-    with pytest.raises(FileError, match="has no such split; found 'validation'; allowed: test, tr"):
+    with pytest.raises(
+        FileError, match="has no such split; found 'validation'; allowed: test, train; or one"
+    ):
         load_prompts(tmp_path, PromptData(split="validation"))
+    with pytest.raises(FileError, match="has no such split; found 'train_sft'"):
+        load_prompts(tmp_path, PromptData(split="train_sft"))
 
 
 CHAT = [{"role": "user", "content": "What is 6 x 7?"}]

@@ -152,6 +152,17 @@ def test_a_run_begins_without_the_replica_of_a_node_that_turns_out_to_be_lost(mo
         assert placed.replicas.placed == [0]
 
 
+def test_a_node_that_is_in_use_is_not_lost():
+    """Groups that were just given back count as used for a while: without them fewer replicas would do at once, again and again."""
+    plan = on_nodes((2, 1), (1, 1))
+    choices = [plan_nodes(plan, each) for each in (2, 1)]
+    first = RayNode(id="ab" * 28, address="127.0.0.2", total={"CPU": 2.0}, free={"CPU": 2.0})
+    used = RayNode(id="cd" * 28, address="127.0.0.3", total={"CPU": 1.0}, free={})
+    assert not nodes._fewer_do(choices[0], choices, (first, used))
+    assert nodes._fewer_do(choices[0], choices, (first,))
+    assert not nodes._fewer_do(choices[0], choices, ())
+
+
 def test_a_node_that_did_not_do_for_a_replica_is_not_taken_by_a_retry_either(monkeypatch):
     plan, refused, said = on_nodes((2, 1), (1, 1)), set(), []
     there = [

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rlplan_cli.commands.check import _print_better
+from rlplan_cli.config_options import framework_of
 from tests.planner.configs.test_importing import NEMO, OPENRLHF, VERL
 from tests.planner.configs.test_improving import PADS, micro_batches
 
@@ -51,6 +52,19 @@ def test_a_check_says_whether_it_runs_and_its_code_does_too(script, rlplan):
     assert broken.code == 1
     assert broken.out.startswith("run.sh: will not run")
     assert "[replicas-divide-the-gpus]" in broken.out
+
+
+def test_a_framework_s_file_with_a_key_job_of_its_user_s_is_no_plan(tmp_path):
+    path = tmp_path / "run.yaml"
+    of_verl = {"job": {"name": "mine"}, "actor_rollout_ref": {"rollout": {"n": 8}}}
+    path.write_text(json.dumps({**of_verl, "data": {"train_batch_size": 256}}))
+    assert framework_of([str(path)])[0] == "verl"
+    for keys in (
+        {"job": {}, "pools": []},
+        {"models": {}, "workload": {}, "actor": {}, "critic": {}},
+    ):
+        path.write_text(json.dumps(keys))
+        assert framework_of([str(path)])[0] is None
 
 
 def test_settings_that_would_be_faster_are_whole_on_a_narrow_terminal(monkeypatch, capsys):

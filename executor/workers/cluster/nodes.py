@@ -599,9 +599,8 @@ def _fewer_do(
     nodes: Sequence[PlanNode], choices: Sequence[Sequence[PlanNode]], there: Sequence[RayNode]
 ) -> bool:
     """Tell whether the nodes that a plan was to stand on are there no more, and another choice of it has all of its own."""
-    return None in matched(nodes, there) and any(
-        None not in matched(each, there) for each in choices
-    )
+    are_lost = None in matched(nodes, there, whole=True)  # what is in use is there
+    return are_lost and any(None not in matched(each, there) for each in choices)
 
 
 def _why_not_ready(nodes: Sequence[PlanNode]) -> str:
