@@ -68,10 +68,14 @@ def hints_of(sheet: ConfigSheet, path: Path, near: Mapping[Path, Sequence[Path]]
     for folder, checkouts in near.items():
         for checkout in checkouts:
             yield from hints_of_checkout(sheet, checkout)
-        for pattern in REQUIREMENTS:
-            for file in sorted(folder.glob(pattern)):
-                yield from _matches(patterns, file)
+        yield from _pins(patterns, folder)
         yield from _locked_version(sheet, folder)
+
+
+def _pins(patterns: Iterable[re.Pattern[str]], folder: Path) -> Iterator[Hint]:
+    for pattern in REQUIREMENTS:
+        for file in sorted(folder.glob(pattern)):
+            yield from _matches(patterns, file)
 
 
 def hints_of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[Hint]:
@@ -121,7 +125,7 @@ def checkouts_near(sheet: ConfigSheet, path: Path) -> Mapping[Path, Sequence[Pat
 
 
 def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
-    """Yield the folders in a folder that are called as the framework is, and the only other one that holds it; none where it cannot be read."""
+    """Yield the folders in a folder that are called as the framework is, and the only other one that holds it, unless requirements name a version; none where it cannot be read."""
     names = "|".join({re.escape(sheet.name), re.escape(sheet.title)})
     called = re.compile(COPIES.format(names), re.IGNORECASE)
     for place in (folder, *(folder / name for name in OF_OTHERS)):
@@ -130,9 +134,12 @@ def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
         except OSError:
             continue
         named = [each for each in inside if called.match(each.name)]
+        yield from named
         # A fork under a name of its own is told by the file in which the framework's package has its version.
         forks = [each for each in inside if each not in named and _holds_version(sheet, each)]
-        yield from (*named, *(forks if len(forks) == 1 else ()))
+        patterns = [re.compile(each) for each in sheet.images]
+        if len(forks) == 1 and all(pin.of != "version" for pin in _pins(patterns, folder)):
+            yield from forks
 
 
 def _holds_version(sheet: ConfigSheet, folder: Path) -> bool:

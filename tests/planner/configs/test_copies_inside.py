@@ -42,7 +42,7 @@ def test_a_copy_of_verl_counts_before_pins_of_requirements(tmp_path, place):
     assert any(str(tmp_path / file) in note for note in found.notes)
 
 
-def test_a_folder_of_another_name_is_no_copy(tmp_path):
+def test_a_folder_of_another_name_is_no_copy_where_requirements_name_a_version(tmp_path):
     found = read("verl", tmp_path, VERL, {"verlog/verl/version/version": "0.6.1\n", **PINS})
     assert found.document()["version"] == "0.4"
 

@@ -48,7 +48,9 @@ BASES = {
 }  # fmt: skip
 
 # Which a rule warns of.
-CROWDED = {"one node for both": [*BASES["SGLang"], "cluster.n_nodes=1", "cluster.n_gpus_per_node=4"]}
+CROWDED = {
+    "one node for both": [*BASES["SGLang"], "cluster.n_nodes=1", "cluster.n_gpus_per_node=4"]
+}
 
 
 def catalogue():
