@@ -72,7 +72,7 @@ def hints_of(sheet: ConfigSheet, path: Path, near: Mapping[Path, Sequence[Path]]
         yield from _locked_version(sheet, folder)
 
 
-def _pins(patterns: Iterable[re.Pattern[str]], folder: Path) -> Iterator[Hint]:
+def _pins(patterns: Sequence[re.Pattern[str]], folder: Path) -> Iterator[Hint]:
     for pattern in REQUIREMENTS:
         for file in sorted(folder.glob(pattern)):
             yield from _matches(patterns, file)
