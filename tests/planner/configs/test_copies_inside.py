@@ -47,6 +47,15 @@ def test_a_folder_of_another_name_is_no_copy(tmp_path):
     assert found.document()["version"] == "0.4"
 
 
+def test_a_fork_that_a_script_goes_to_counts_whatever_lies_beside_it(tmp_path):
+    files = {
+        f"{name}/verl/version/version": f"{number}\n"
+        for name, number in (("own", "0.6.1"), ("old", "0.2.0"))
+    }
+    found = read("verl", tmp_path, f"cd $HOME/own\n{VERL}", {**files, **PINS})
+    assert found.document()["version"] == "0.6.1"
+
+
 @pytest.mark.parametrize(
     ("code", "framework"), [("", "slime-0.2"), ("can_reuse_log_probs_in_loss", "slime")]
 )
