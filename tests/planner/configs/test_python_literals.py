@@ -385,6 +385,10 @@ FIX = "def fix(m):\n  m['x'] = 8\n"
         "def bump():\n  global n\n  n += 1\ndef run():\n  for each in compute():\n    bump()\n  Config(x=n)\nn = 4\nrun()",
         "class A:\n  def __init__(self, n):\n    self.n = n\ndef run(a):\n  if compute():\n    setattr(a, 'n', 8)\n  Config(x=a.n)\nrun(A(4))",
         "def run(c):\n  Config(x=1 if isinstance(c, tuple) else 2)\nrun([1, 2])",
+        # What the text seems to say is another value where it is followed.
+        "def run(l):\n  l.insert(0, 7)\n  Config(x=l[0])\nrun([1, 2])",
+        "def run(d):\n  a = b = d\n  a.append(4)\n  Config(x=len(b))\nrun([1, 2])",
+        "def run(d):\n  x = d.setdefault('z', [])\n  x.append(3)\n  Config(x=d['z'])\nrun({})",
         "def run(c):\n  for i in range(30):\n    c = [c, c]\n  Config(x=c)\nrun(1)",
         "def run(c):\n  for i in range(400):\n    for j in range(4):\n      c = [c]\n  Config(x=c)\nrun(1)",
     ],
