@@ -28,6 +28,8 @@ OF_OTHERS: Final = (
     "submodules",
     "deps",
 )
+# How a script's text names a folder: as a word, or a part of a path.
+NAMED: Final = r"(?<![\w.-]){}(?![\w.-])"
 MINOR: Final = "_minor"
 ASSIGNED: Final = re.compile(r"""^\s*(?:self\.)?__version__\s*=\s*["']([^"']+)["']""", re.MULTILINE)
 PARTS: Final = re.compile(r"^(MAJOR|MINOR|PATCH)\s*=\s*(\d+)\s*$", re.MULTILINE)
@@ -68,14 +70,10 @@ def hints_of(sheet: ConfigSheet, path: Path, near: Mapping[Path, Sequence[Path]]
     for folder, checkouts in near.items():
         for checkout in checkouts:
             yield from hints_of_checkout(sheet, checkout)
-        yield from _pins(patterns, folder)
+        for pattern in REQUIREMENTS:
+            for file in sorted(folder.glob(pattern)):
+                yield from _matches(patterns, file)
         yield from _locked_version(sheet, folder)
-
-
-def _pins(patterns: Sequence[re.Pattern[str]], folder: Path) -> Iterator[Hint]:
-    for pattern in REQUIREMENTS:
-        for file in sorted(folder.glob(pattern)):
-            yield from _matches(patterns, file)
 
 
 def hints_of_checkout(sheet: ConfigSheet, folder: Path) -> Iterator[Hint]:
@@ -121,11 +119,16 @@ def checkouts_near(sheet: ConfigSheet, path: Path) -> Mapping[Path, Sequence[Pat
     folders = tuple(folders_above(path))
     is_whole = (folders[-1] / ".git").exists()
     near = folders if is_whole else folders[:NEAR_FOLDERS]
-    return {each: (each, *(_copies(sheet, each) if each in near else ())) for each in folders}
+    text = text_beside(path)
+    return {each: (each, *(_copies(sheet, each, text) if each in near else ())) for each in folders}
 
 
-def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
-    """Yield the folders in a folder that are called as the framework is, and the only other one that holds it, unless requirements name a version; none where it cannot be read."""
+def _copies(sheet: ConfigSheet, folder: Path, text: str) -> Iterator[Path]:
+    """Yield the folders in a folder that are called as the framework is, and a fork under a name of its own; none where it cannot be read.
+
+    A fork is told by the file in which the framework's package has its version, and is the only one whose folder a script's text names:
+    what lies beside a script else is another project's.
+    """
     names = "|".join({re.escape(sheet.name), re.escape(sheet.title)})
     called = re.compile(COPIES.format(names), re.IGNORECASE)
     for place in (folder, *(folder / name for name in OF_OTHERS)):
@@ -134,17 +137,19 @@ def _copies(sheet: ConfigSheet, folder: Path) -> Iterator[Path]:
         except OSError:
             continue
         named = [each for each in inside if called.match(each.name)]
-        yield from named
-        # A fork under a name of its own is told by the file in which the framework's package has its version.
-        forks = [each for each in inside if each not in named and _holds_version(sheet, each)]
-        patterns = [re.compile(each) for each in sheet.images]
-        if len(forks) == 1 and all(pin.of != "version" for pin in _pins(patterns, folder)):
-            yield from forks
+        others = [each for each in inside if each.name in text and each not in named]
+        asked = [each for each in others if re.search(NAMED.format(re.escape(each.name)), text)]
+        forks = [each for each in asked if _holds_version(sheet, each)]
+        yield from (*named, *(forks if len(forks) == 1 else ()))
 
 
 def _holds_version(sheet: ConfigSheet, folder: Path) -> bool:
     """Tell whether a folder has the framework's package with its version."""
-    return any("/" in name and (folder / name).is_file() for name in sheet.version_files)
+    names = (each for each in sheet.version_files if "/" in each)
+    try:
+        return any((folder / each).is_file() for each in names)
+    except OSError:  # a folder that nobody may enter
+        return False
 
 
 def text_beside(file: Path) -> str:

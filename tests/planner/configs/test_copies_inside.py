@@ -42,9 +42,18 @@ def test_a_copy_of_verl_counts_before_pins_of_requirements(tmp_path, place):
     assert any(str(tmp_path / file) in note for note in found.notes)
 
 
-def test_a_folder_of_another_name_is_no_copy_where_requirements_name_a_version(tmp_path):
+def test_a_folder_of_another_name_is_no_copy(tmp_path):
     found = read("verl", tmp_path, VERL, {"verlog/verl/version/version": "0.6.1\n", **PINS})
     assert found.document()["version"] == "0.4"
+
+
+def test_a_fork_that_a_script_goes_to_counts_whatever_lies_beside_it(tmp_path):
+    files = {
+        f"{name}/verl/version/version": f"{number}\n"
+        for name, number in (("own", "0.6.1"), ("old", "0.2.0"))
+    }
+    found = read("verl", tmp_path, f"cd $HOME/own\n{VERL}", {**files, **PINS})
+    assert found.document()["version"] == "0.6.1"
 
 
 @pytest.mark.parametrize(

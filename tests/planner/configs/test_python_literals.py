@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
-from rlplan.planner.configs.reading.given import GivenValue
+from rlplan.planner.configs.reading.given import GivenValue, flags_of
 from rlplan.planner.configs.reading.python.literals import has_call, python_keys
 from rlplan.planner.configs.reading.python.program import Program
 from rlplan.planner.configs.reading.python.syntax import commands_of_notebook, tree_of
 from rlplan.planner.configs.reading.python.values import Unknown
 from rlplan.planner.configs.reading.sheet import PythonCall
+from rlplan.planner.configs.shell.text import Text
 
 CALLS = {"Config": PythonCall(), "Trainer": PythonCall(prefix="trainer.", first="model")}
 
@@ -337,6 +338,36 @@ def test_what_is_followed_to_a_call_is_what_python_gives_it(tmp_path, monkeypatc
     assert [values(tmp_path, text)] == given
 
 
+ADDED = {
+    ("'-n', '--n', type=int, default=4", "-n 8"): 8,
+    ("'--number', dest='n', type=int, default=4", "--num 8"): 8,
+    ("'--no_n', dest='n', action='store_false'", "--no_n"): False,
+    ("'--no_n', dest='n', action='store_false'", ""): True,
+    ("'--n', action=argparse.BooleanOptionalAction, default=True", "--no-n"): False,
+    ("'--n', action='store_true'", "--n"): True,
+    ("'--n', action='store_const', const=9, default=4", "--n"): None,
+    ("'--n', action='count', default=0", "--n --n"): None,
+    ("'--n', action='append', type=int", "--n 1 --n 2"): None,
+    ("'--n', nargs='?', const=7, type=int, default=4", "--n"): None,
+}
+
+
+@pytest.mark.parametrize(("added", "given"), ADDED)
+@pytest.mark.parametrize("start", ["Config(x=args.n)", "def go(a):\n  Config(x=a.n)\ngo(args)"])
+def test_an_option_is_what_argparse_makes_of_it(tmp_path, monkeypatch, added, given, start):
+    text = f"import argparse\np = argparse.ArgumentParser()\np.add_argument({added})\nargs = p.parse_args()\n{start}\n"
+    path = tmp_path / "train.py"
+    path.write_text(text, encoding="utf-8")
+    flags = flags_of(map(Text, given.split()), "there")
+    flat = python_keys(path, CALLS, flags, words=given.split()).flat
+    wanted, made = ADDED[added, given], []
+    monkeypatch.setattr(sys, "argv", ["train.py", *given.split()])
+    exec(text, {"Config": lambda **held: made.append(held["x"])})
+    is_known = not flat["x"].gaps
+    assert not is_known or flat["x"].value == made[0] == wanted
+    assert is_known or wanted is None or start != "Config(x=args.n)"
+
+
 FIX = "def fix(m):\n  m['x'] = 8\n"
 
 
@@ -354,6 +385,10 @@ FIX = "def fix(m):\n  m['x'] = 8\n"
         "def bump():\n  global n\n  n += 1\ndef run():\n  for each in compute():\n    bump()\n  Config(x=n)\nn = 4\nrun()",
         "class A:\n  def __init__(self, n):\n    self.n = n\ndef run(a):\n  if compute():\n    setattr(a, 'n', 8)\n  Config(x=a.n)\nrun(A(4))",
         "def run(c):\n  Config(x=1 if isinstance(c, tuple) else 2)\nrun([1, 2])",
+        # What the text seems to say is another value where it is followed.
+        "def run(l):\n  l.insert(0, 7)\n  Config(x=l[0])\nrun([1, 2])",
+        "def run(d):\n  a = b = d\n  a.append(4)\n  Config(x=len(b))\nrun([1, 2])",
+        "def run(d):\n  x = d.setdefault('z', [])\n  x.append(3)\n  Config(x=d['z'])\nrun({})",
         "def run(c):\n  for i in range(30):\n    c = [c, c]\n  Config(x=c)\nrun(1)",
         "def run(c):\n  for i in range(400):\n    for j in range(4):\n      c = [c]\n  Config(x=c)\nrun(1)",
     ],

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import text_of
-from rlplan.planner.configs.reading.given import scalar
 from rlplan.planner.configs.reading.python.launcher_errors import (
     NO_VARIABLE,
     StopError,
@@ -22,6 +21,7 @@ from rlplan.planner.configs.reading.python.launcher_errors import (
     may_fail,
     raised_by,
 )
+from rlplan.planner.configs.reading.python.launcher_options import OF_CONFIG, LauncherOptions
 from rlplan.planner.configs.reading.python.launcher_values import (
     CHANGING,
     ENVIRONMENT,
@@ -31,7 +31,6 @@ from rlplan.planner.configs.reading.python.launcher_values import (
     Code,
     CommandLine,
     Frame,
-    LauncherValues,
     Made,
     OwnClass,
     ReturnError,
@@ -49,7 +48,6 @@ from rlplan.planner.configs.reading.python.syntax import (
     dotted,
     fits,
     module_beside,
-    option_names,
     reset_names,
     root_of,
     tree_of,
@@ -57,7 +55,6 @@ from rlplan.planner.configs.reading.python.syntax import (
 )
 from rlplan.planner.configs.reading.python.values import (
     NO_CONSTANT,
-    NOT_GIVEN,
     Unknown,
     UnknownValueError,
     known,
@@ -78,16 +75,11 @@ _SEVERAL: Final = re.compile(r"[;&|\n]")
 RUNS: Final = ("exec_command*", "system", "Popen", "run", "call", "check_call", "check_output")
 MODELS: Final = "scripts/models"
 CONFIG: Final = "ExecuteTrainConfig"
-OF_CONFIG: Final[Mapping[str, Any]] = {
-    "cuda_core_dump": False, "num_nodes": 1, "extra_env_vars": "", "output_dir": "shared_data",
-}  # fmt: skip
 NODES_VARIABLE: Final = "SLURM_JOB_NUM_NODES"
-# What stands before a field's name in a variable that gives it a value.
-PREFIXES: Final = ("MILES_SCRIPT_", "SLIME_SCRIPT_")
 SETS_VARIABLES: Final = ("environ.update", "environ.setdefault")
 ENTRIES: Final = ("typer.run", "fire.Fire", "Fire", "asyncio.run")
-# Statements that are followed, calls in calls, and options that are named though they are not given.
-MOST_STATEMENTS, MOST_CALLS, MOST_OPTIONS = 20_000, 30, 8
+# Statements that are followed, and calls in calls.
+MOST_STATEMENTS, MOST_CALLS = 20_000, 30
 # Parts of expressions that are looked at in all.
 MOST_PARTS: Final = 1_000_000
 
@@ -102,7 +94,7 @@ def is_launcher(path: Path) -> bool:
         return False
 
 
-class Launcher(LauncherValues):
+class Launcher(LauncherOptions):
     """Follow a program's statements.
 
     Attributes:
@@ -763,27 +755,6 @@ class Launcher(LauncherValues):
         )
         return self._call(code, [], given)
 
-    def _take(self, options: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-        """Note options that are not given and may say what is started: words, numbers and switches, no paths."""
-        for name, value in options.items():
-            plain = isinstance(value, int | float) or (
-                isinstance(value, str) and value.isprintable()
-            )
-            if (
-                plain
-                and name not in given
-                and (name == "num_nodes" or name not in OF_CONFIG)
-                and "/" not in str(value)
-                and value != ""
-            ):
-                self.defaults[name] = value
-
-    def taken(self) -> str:
-        """Return what is to be said of options that are not given; empty where there are none."""
-        named = [f"{name}={value}" for name, value in self.defaults.items()]
-        more = ", ..." if len(named) > MOST_OPTIONS else ""
-        return ", ".join(named[:MOST_OPTIONS]) + more
-
     def _fields_of(self, kind: OwnClass) -> dict[str, object]:
         fields = dict.fromkeys(OF_CONFIG)
         for each in self._kinds(kind):
@@ -791,62 +762,3 @@ class Launcher(LauncherValues):
                 if isinstance(part, ast.AnnAssign):
                     fields[dotted(part.target)] = None
         return fields
-
-    def _options(self, names: Mapping[str, object]) -> dict[str, Any]:
-        """Return the options that are given, by the names of what they set.
-
-        Raises:
-            FileError: There is no such option.
-        """
-        found = {
-            name: scalar(self.environment[f"{prefix}{name.upper()}"])
-            for name in names
-            for prefix in PREFIXES
-            if f"{prefix}{name.upper()}" in self.environment
-        }
-        words = list(self.words)
-        while words:
-            word, equals, value = words.pop(0).partition("=")
-            name = word.removeprefix("--").replace("-", "_")
-            turned_off = name.removeprefix("no_") if name not in names else name
-            if not word.startswith("--") or turned_off not in names:
-                raise FileError(str(self.path), f"has no option {word}", allowed=", ".join(names))
-            if equals:
-                found[turned_off] = scalar(value)
-            elif turned_off != name:
-                found[turned_off] = False
-            elif words and (" " in words[0] or not words[0].startswith("--")):
-                found[turned_off] = scalar(words.pop(0))
-            else:
-                found[turned_off] = True
-        return found
-
-    def _call_typer(self, _node: ast.Call, _depth: int) -> CommandLine:
-        return CommandLine({})
-
-    _call_argumentparser = _call_typer
-
-    def _call_add_argument(self, node: ast.Call, depth: int) -> None:
-        held = self.entry(node.func.value, depth) if isinstance(node.func, ast.Attribute) else None
-        names = option_names(node)
-        if isinstance(held, CommandLine) and names:
-            held.options[names[-1]] = node
-
-    def _call_parse_args(self, node: ast.Call, depth: int) -> Made:
-        held = self.value(node.func.value, depth) if isinstance(node.func, ast.Attribute) else None
-        if not isinstance(held, CommandLine):
-            raise UnknownValueError(NO_CONSTANT)
-        fields = dict[str, Any]()
-        for name, call in held.options.items():
-            named = {word.arg: word.value for word in call.keywords}
-            switch, default, needed = map(named.get, ("action", "default", "required"))
-            is_switch = isinstance(switch, ast.Constant) and str(switch.value).startswith("store_")
-            if isinstance(needed, ast.Constant) and needed.value is True:
-                fields[name] = Unknown(f"is what --{name} says, {NOT_GIVEN}", name)
-                continue
-            fields[name] = is_switch and switch.value == "store_false"  # type: ignore[union-attr]
-            if default is not None or not is_switch:
-                fields[name] = None if default is None else self.whole(default)
-        given = self._options(fields)
-        self._take(fields, given)
-        return Made(None, fields | given)

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeGuard
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
+from rlplan.planner.configs.reading.python.changes import CHANGED
 from rlplan.planner.configs.reading.python.launching import OWN_DEFAULTS
 from rlplan.planner.configs.reading.python.played import is_plain, played_values
 from rlplan.planner.configs.reading.python.program import Program
@@ -20,6 +21,7 @@ from rlplan.planner.configs.reading.python.syntax import (
     dotted,
     fits,
     module_beside,
+    names_in,
     place_in,
     reset_names,
     shown,
@@ -290,11 +292,13 @@ class _Calls(Program):
 
     Attributes:
         started_from: The program that is started, where that is another one which calls this.
+        used: Whether anything was asked for there that the text alone does not say.
         played: What they are given where the program is followed, and options that are as it has them; None until it is.
     """
 
     played: tuple[Mapping[int, Any], str] | None = None
     started_from: Path | None = None
+    used: bool = False
 
     def when_played(self, node: ast.expr) -> Any:  # noqa: ANN401 -- whatever Python has
         """Return what a call is given where the program's statements are followed; `MISSING` where that is not known."""
@@ -304,7 +308,7 @@ class _Calls(Program):
             self.played = played_values(
                 first, trees, tuple(self.calls), self.words, self.environment
             )
-        held = self.played[0].get(id(node))
+        held, self.used = self.played[0].get(id(node)), True
         # None may only be what an option comes to that is not given here.
         return MISSING if held is None or isinstance(held, Unknown) or not is_plain(held) else held
 
@@ -314,7 +318,7 @@ class _Calls(Program):
 
     def notes_of_following(self) -> Iterator[str]:
         """Yield what is said of options where values are known only since the program was followed."""
-        if self.played is not None and self.played[0] and self.played[1]:
+        if self.used and self.played is not None and self.played[0] and self.played[1]:
             yield OWN_DEFAULTS.format(self.path.name, self.played[1])
 
     def choose(self, starts: Sequence[str]) -> Iterator[str]:
@@ -509,7 +513,21 @@ class _Calls(Program):
                 return dict(self._leaves(key, held, value))
             texts = tuple(self._texts_of(value))
             return {key: self._unknown(value, written(value), str(error), texts)}
-        return dict(self._leaves(key, held, value))
+        another = self._is_another(value, held)
+        return (
+            {key: self._unknown(value, written(value), CHANGED)}
+            if another
+            else dict(self._leaves(key, held, value))
+        )
+
+    def _is_another(self, value: ast.expr, held: object) -> bool:
+        """Tell whether a name, or what is made of names, is something else where the program's statements are followed."""
+        if isinstance(value, ast.Constant) or not any(names_in(value)):
+            return False
+        used = self.used
+        other = self.when_played(value)
+        self.used = used
+        return other is not MISSING and _is_known(other) and other != held
 
     def _texts_of(self, value: ast.expr, inside: int = 0) -> Iterator[str]:
         """Yield the texts that functions are given whose results a value is."""
@@ -582,6 +600,12 @@ def _alike(option: str, key: str) -> bool:
     """Tell whether a key is given the framework's option of the same name, whose default it then has."""
     last = key.rpartition(".")[2]
     return last.removeprefix("torch_") == option.removeprefix("torch_")
+
+
+def _is_known(held: object) -> bool:
+    """Tell whether a value is known in all its parts."""
+    parts = held.values() if isinstance(held, dict) else held if isinstance(held, list) else ()
+    return not isinstance(held, Unknown) and all(map(_is_known, parts))
 
 
 def _plain(value: object) -> object:

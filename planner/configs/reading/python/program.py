@@ -16,12 +16,12 @@ from rlplan.planner.configs.reading.python.changes import (
     Conditions,
     Home,
 )
+from rlplan.planner.configs.reading.python.options import given_as
 from rlplan.planner.configs.reading.python.syntax import (
     ANY_ATTRIBUTE,
     TOP,
     Function,
     Place,
-    begins_with,
     changes_in,
     class_fields,
     decorators_of,
@@ -94,6 +94,7 @@ class Program(Changing):
         attributes: What is set of names' attributes: name, attribute and value.
         options: Defaults of its command line's options, by name; None has none.
         same: All names of an option, by each of them.
+        added: The calls that add options, by their names.
         borrowed: Modules beside the program that set names which it imports, by name, with what they call these.
         modules: Modules beside it, by what the program calls these.
         functions: Its functions, by name; None is not known.
@@ -125,6 +126,7 @@ class Program(Changing):
     attributes: list[tuple[str, str, ast.expr]] = field(default_factory=list)
     options: dict[str, ast.expr | None] = field(default_factory=dict)
     same: dict[str, list[str]] = field(default_factory=dict)
+    added: dict[str, ast.Call] = field(default_factory=dict)
     borrowed: dict[str, tuple["Program", str]] = field(default_factory=dict)
     modules: dict[str, "Program"] = field(default_factory=dict)
     functions: dict[str, Function | None] = field(default_factory=dict)
@@ -432,6 +434,7 @@ class Program(Changing):
         for word in names:
             self.options[word] = default
             self.same[word] = names
+            self.added[word] = node
 
     def of_name(self, node: ast.Name, depth: int) -> Any:  # noqa: ANN401
         """Return what a name is set to."""
@@ -677,20 +680,10 @@ class Program(Changing):
 
     def _option_value(self, name: str, depth: int) -> Any:  # noqa: ANN401
         """Return what an option is given, or its default."""
-        names = [
-            spelt
-            for each in self.same.get(name, [name])
-            for spelt in (each, each.replace("_", "-"))
-        ]
-        given = next((self.arguments[each] for each in names if each in self.arguments), None)
-        if given is None:  # argparse takes the beginning of a flag for it where only one begins so
-            begun = [each for each in self.arguments if name.startswith(each.replace("-", "_"))]
-            only = [each for each in begun if sum(map(begins_with(each), self.options)) == 1]
-            given = self.arguments[only[0]] if only else None
+        names = self.same.get(name, [name])
+        given = given_as(names, self.added.get(name), self.arguments, self.words, self.options)
         if given is not None:
-            if given.gaps:
-                raise UnknownValueError(f"is what {given.gaps[0].source} is")
-            return given.value
+            return given
         default = self.options.get(name)
         if default is None:
             if self.options and name not in self.options and not self._parses():
