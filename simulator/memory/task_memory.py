@@ -610,6 +610,11 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     return LayoutMemory(term, resident, transient, waiting)
 
 
+def quantised_term(role: str) -> str:
+    """Return the name of the narrow copies of a role's weights that stay."""
+    return f"{role} {STAYING_COPIES}"
+
+
 def _quantised_terms(table: PlacedTasks, states: StageStates) -> tuple[ManyTerms, ManyTerms]:
     """Return the narrow copies of weights that a task's products read: what stays of them, and what goes.
 
@@ -620,7 +625,7 @@ def _quantised_terms(table: PlacedTasks, states: StageStates) -> tuple[ManyTerms
         return {}, {}
     if not (any_.framework.quantised_stay and any_.trains_role):
         return {}, {QUANTISED: states.quantised(table)}
-    term = f"{any_.task.role} {STAYING_COPIES}"
+    term = quantised_term(any_.task.role)
     return ({term: states.quantised(table)} if any_.trains else {}), {}
 
 
