@@ -580,7 +580,12 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     transient: ManyTerms = {term: np.where(stays, 0, weights), **made}
     stepped = np.zeros_like(states.parameters)
     if any_.framework.readies_gradients and any_.engine.keeps_gradients and not any_.trains_role:
-        resident[f"{any_.task.role} gradients"] = states.trained * any_.stored.gradient_bytes
+        gradients, readied = (
+            f"{any_.task.role} gradients",
+            states.trained * any_.stored.gradient_bytes,
+        )
+        resident[gradients] = np.where(stays, readied, 0)
+        transient[gradients] = np.where(stays, 0, readied)
     if any_.trains:
         on_gpu = 1 - any_.options.host_optimizer
         stepped = whole(np.rint(states.stepped(table) * on_gpu))
