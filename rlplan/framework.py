@@ -107,6 +107,7 @@ class FrameworkSheet:
         weight_sync: How its trained weights reach the engine, if a job leaves it open.
         offloads: What leaves the GPUs where a plan off-loads a model that is trained, until it is used again.
         frozen_stay: Whether the frozen weights of a model that adapters train stay on the GPUs, where the trained ones leave them.
+        swaps_reference: Whether a reference's weights are copied into the actor's while it scores, so that it has none of its own on the GPUs.
         quantised_stay: Whether narrow copies that a trainer makes of weights for its products stay on the GPUs between its passes.
         idle_bytes: What blocks of its trainer's allocator hold beyond tensors once it is emptied, when an engine wakes beside it.
         idle_narrow_bytes: The same where the trainer's products are in a narrow format.
@@ -176,6 +177,7 @@ class FrameworkSheet:
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
     offloads: tuple[State, ...] = ("optimizer",)
     frozen_stay: bool = False
+    swaps_reference: bool = False
     quantised_stay: bool = False
     idle_bytes: NonNegativeInt = 0
     idle_narrow_bytes: NonNegativeInt = 0

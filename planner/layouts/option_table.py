@@ -363,6 +363,10 @@ class RoleFront:
         beside = sum(rows.resident[places] - rows.weights[places] for rows, places in chosen)
         # Weights that one task leaves resident need not come for another.
         there = weights > 0
+        framework = self.space.facts.framework(self.space.job.framework)
+        if self.role == "reference" and framework.swaps_reference:
+            # They may lie in place of the actor's: what it has there no row of a reference alone tells.
+            there = np.ones_like(there)
         transient = np.max(
             [
                 rows.transient[places] - np.where(there, rows.passing[places], 0)

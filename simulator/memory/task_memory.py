@@ -580,7 +580,12 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     transient: ManyTerms = {term: np.where(stays, 0, weights), **made}
     stepped = np.zeros_like(states.parameters)
     if any_.framework.readies_gradients and any_.engine.keeps_gradients and not any_.trains_role:
-        resident[f"{any_.task.role} gradients"] = states.trained * any_.stored.gradient_bytes
+        gradients, readied = (
+            f"{any_.task.role} gradients",
+            states.trained * any_.stored.gradient_bytes,
+        )
+        resident[gradients] = np.where(stays, readied, 0)
+        transient[gradients] = np.where(stays, 0, readied)
     if any_.trains:
         on_gpu = 1 - any_.options.host_optimizer
         stepped = whole(np.rint(states.stepped(table) * on_gpu))
@@ -610,6 +615,11 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     return LayoutMemory(term, resident, transient, waiting)
 
 
+def quantised_term(role: str) -> str:
+    """Return the name of the narrow copies of a role's weights that stay."""
+    return f"{role} {STAYING_COPIES}"
+
+
 def _quantised_terms(table: PlacedTasks, states: StageStates) -> tuple[ManyTerms, ManyTerms]:
     """Return the narrow copies of weights that a task's products read: what stays of them, and what goes.
 
@@ -620,7 +630,7 @@ def _quantised_terms(table: PlacedTasks, states: StageStates) -> tuple[ManyTerms
         return {}, {}
     if not (any_.framework.quantised_stay and any_.trains_role):
         return {}, {QUANTISED: states.quantised(table)}
-    term = f"{any_.task.role} {STAYING_COPIES}"
+    term = quantised_term(any_.task.role)
     return ({term: states.quantised(table)} if any_.trains else {}), {}
 
 

@@ -27,11 +27,13 @@ from rlplan.simulator.memory.task_memory import (
     COMMUNICATORS,
     CONTEXT,
     KV_CACHE,
+    QUANTISED,
     generation_terms,
     generation_weight_bytes,
     kept_batch,
     least_kv_bytes,
     passes_in_flight,
+    quantised_term,
     useful_kv_bytes,
 )
 from rlplan.simulator.memory.terms import TaskMemory, Terms, weights_term
@@ -288,6 +290,7 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
     moments = {
         task.task.name: passing(task_memory(task)) for task in tasks if task.task.kind != "generate"
     }
+    _swap_references(placed, tasks, moments, resident)
     generation: dict[str, Terms] = {}
     for task in generating:
         resident |= _beside_terms(task)
@@ -306,6 +309,27 @@ def memory_moments(placed: PlacedPlan, pool: ResourcePool) -> dict[str, FrozenDi
         name: FrozenDict({term: size for term, size in (resident | transient).items() if size})
         for name, transient in moments.items()
     }
+
+
+def _swap_references(
+    placed: PlacedPlan, tasks: Iterable[PlacedTask], moments: Mapping[str, Terms], resident: Terms
+) -> None:
+    """Take off what a reference needs of its own as it scores, where its weights lie in place of the actor's.
+
+    Args:
+        moments: Terms of each task, what stays left out.
+        resident: What stays.
+    """
+    if not placed.facts.framework(placed.plan.job.framework).swaps_reference:
+        return
+    taken = {
+        weights_term("reference"): resident.get(weights_term("actor"), 0),
+        QUANTISED: resident.get(quantised_term("actor"), 0),
+    }
+    for task in tasks:
+        if task.task.role == "reference" and task.task.kind == "infer":
+            terms = moments[task.task.name]
+            terms |= {name: max(0, terms[name] - taken[name]) for name in taken.keys() & terms}
 
 
 def staying_on(placed: PlacedPlan, pool: ResourcePool) -> Terms:

@@ -112,3 +112,11 @@ def test_a_reference_that_areal_wraps_has_buffers_for_gradients():
     assert moment["reference gradients"] == 2 * moment["reference weights"]
     other = placed_in("skyrl-megatron")
     assert "reference gradients" not in memory_moments(other, other.plan.pools[0])["actor.update"]
+
+
+def test_buffers_for_gradients_leave_the_gpu_with_a_references_weights():
+    placed = placed_in("areal", **{"reference.compute_log_prob": layout(tp=8, offload=True)})
+    moments = memory_moments(placed, placed.plan.pools[0])
+    scores = moments["reference.compute_log_prob"]
+    assert scores["reference gradients"] == 2 * scores["reference weights"]
+    assert not {"reference gradients", "reference weights"} & set(moments["actor.update"])

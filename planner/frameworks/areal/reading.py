@@ -264,7 +264,8 @@ def has_too_few(settings: Settings) -> bool:
         return False
     if not set(QUEUES).isdisjoint(re.split(r"\W", settings.start)):
         return False
-    if not settings.is_given("gpus_per_node") or settings.optional_whole("cluster_nodes") != 1:
+    # Its own reading turns a word such as a variable of the shell into a number.
+    if not settings.is_given("gpus_per_node") or str(settings.value("cluster_nodes")) != "1":
         return False
     trains, generates = actor_allocation(settings).gpus, rollout_allocation(settings).gpus
     return trains == generates == settings.whole("gpus_per_node")

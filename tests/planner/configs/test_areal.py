@@ -460,6 +460,7 @@ ALONE = re.sub(r"n_gpus_per_node: 8", "n_gpus_per_node: 4", FILE)
     ("text", "pools"),
     [
         (ALONE, ["train"]),
+        (ALONE.replace("n_nodes: 1", 'n_nodes: "${oc.env:NODES,1}"'), ["train"]),
         (FILE, ["train", "rollout"]),
         (f"{ALONE}scheduler: {{type: slurm}}\n", ["train", "rollout"]),
         (ALONE.replace("n_nodes: 1", "n_nodes: 2"), ["train", "rollout"]),

@@ -85,6 +85,24 @@ def test_narrow_copies_of_weights_stay_while_the_engine_generates(tmp_path):
     assert "actor quantised copies" not in wide["actor.generate"]
 
 
+@pytest.mark.parametrize("trainer", ["megatron", "dtensor"])
+def test_a_reference_lies_in_place_of_the_actor_while_it_scores(tmp_path, trainer):
+    own = {"megatron": "false", "dtensor": "false", trainer: "true"}
+    text = RECIPE.format(**(USUAL | own | {"fp8": own["megatron"]}))
+    text = text.replace("_kl_penalty: 0.0", "_kl_penalty: 0.01").replace(
+        "{backend: vllm,",
+        "{backend: vllm, colocated: {enabled: false, resources: {gpus_per_node: 4, num_nodes: 1}},",
+    )
+    path = tmp_path / "grpo.yaml"
+    path.write_text(text, encoding="utf-8")
+    placed = placed_of(path, options_of())
+    moments = memory_moments(placed, placed.plan.pool("train"))
+    scores, trains = moments["reference.compute_log_prob"], moments["actor.update"]
+    assert scores["actor weights"] == trains["actor weights"]
+    assert not {"reference weights", "quantised weights"} & set(scores)
+    assert scores.get("actor quantised copies") == trains.get("actor quantised copies")
+
+
 @pytest.mark.parametrize(("gpu", "version", "linger"), [
     (GB200, "0.6", True), (GB200, "0.7", False), (H100, "0.6", False),
 ])  # fmt: skip
