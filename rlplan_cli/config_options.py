@@ -101,8 +101,6 @@ HostMemoryOption = Annotated[
 ]
 
 EPISODES = "Episodes of several turns"
-# Keys that every job has, and those of which a plan has one beside `job`, which may stand in a framework's file too.
-OF_ANY_JOB, OF_PLANS = frozenset({"models", "workload"}), frozenset({"pools", "tasks"})
 # Keys that every configuration of accelerate has, and none of a training or a job.
 OF_ACCELERATE = frozenset({"compute_environment", "distributed_type"})
 # Keys of which every job or plan has one.
@@ -234,7 +232,7 @@ def _of_yaml(path: Path) -> str | None:
         FileError: It is empty, or of what starts a training's processes, and says nothing of the training.
     """
     from rlplan.errors import FileError
-    from rlplan.files.decoding import load_yaml
+    from rlplan.files.decoding import is_of_a_job, load_yaml
     from rlplan.planner.configs.reading.settings import fits_any
     from rlplan.planner.configs.reading.sheet import load_config_sheet
 
@@ -243,7 +241,7 @@ def _of_yaml(path: Path) -> str | None:
         allowed = f"a job, a plan, or a configuration of {READ}"
         raise FileError(str(path), "is empty", allowed=allowed)
     keys = set(data) if isinstance(data, dict) else set()
-    if keys >= OF_ANY_JOB or ("job" in keys and keys & OF_PLANS):
+    if isinstance(data, dict) and is_of_a_job(data):
         return None  # without a look at every framework's keys
     if keys >= OF_ACCELERATE:
         problem = "says how accelerate starts processes, and not what they train"

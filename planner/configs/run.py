@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Literal
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
@@ -273,12 +274,12 @@ def with_adapter(job: Job, role: Role, adapter: Adapter) -> Job:
     return replace(job, adapters=adapters.with_item(role, adapter))
 
 
-def with_merged_adapter(job: Job) -> Job:
-    """Return a job whose engine gets whole weights with the actor's adapter in them, as frameworks have it that send no adapter."""
+def with_adapter_sent(job: Job, sync: Literal["adapter", "merged"]) -> Job:
+    """Return a job whose engine gets the actor's adapter in the only way that a framework has: as it is, or merged into whole weights."""
     adapter = job.adapter("actor")
     if adapter is None:
         return job
-    return with_adapter(job, "actor", replace(adapter, sync="merged"))
+    return with_adapter(job, "actor", replace(adapter, sync=sync))
 
 
 def with_own_reference(job: Job) -> Job:

@@ -145,8 +145,9 @@ LARGEST_YAML_BYTES = 2**21
 OF_SCRIPTS = frozenset({".sh", ".bash", ".py", ".ipynb", ".slurm", ".sbatch", ".toml"})
 # Files of jobs and plans, and of frameworks' recipes.
 OF_YAML = frozenset({".yaml", ".yml", ".json"})
-# Keys that a job's or a plan's file has at its top and no framework's recipe.
-OF_JOBS = frozenset({"workload", "job"})
+# A key that every job's file has at its top and no framework's recipe; `job`, which every plan's has, a recipe may have too, as a
+# key of its user's: a plan has one of these beside it, if anything.
+_OF_ANY_JOB, _OF_PLANS = "workload", frozenset({"pools", "tasks"})
 # One of them in a text that need not be YAML.
 _OF_JOBS = re.compile(rb"\b(?:workload|job)[\"']?\s*:")
 # Of a file whose ending says nothing, what is looked at: a script's command stands at its end, a job's keys from its begin on.
@@ -245,6 +246,12 @@ def load_yaml(path: Path, *, repeats: bool = False) -> Any:
         raise FileError(str(path), f"is not YAML: {error}") from None
 
 
+def is_of_a_job(data: Mapping[Any, object]) -> bool:
+    """Tell whether the keys of a file are those of a job or a plan, whatever is wrong with it."""
+    is_plan = "job" in data and (len(data) == 1 or not _OF_PLANS.isdisjoint(data))
+    return _OF_ANY_JOB in data or is_plan
+
+
 def is_own_file(path: Path) -> bool:
     """Tell whether a file is read as a job's or a plan's whatever framework is named: by its keys, or since it is no script.
 
@@ -257,7 +264,7 @@ def is_own_file(path: Path) -> bool:
         return True
     if path.suffix.lower() in OF_YAML:
         data = load_yaml(path, repeats=True)  # frameworks whose files are plain YAML take the last
-        return not isinstance(data, dict) or bool(OF_JOBS & data.keys())
+        return not isinstance(data, dict) or is_of_a_job(data)
     if path.suffix.lower() in OF_SCRIPTS:
         return False
     with path.open("rb") as file:

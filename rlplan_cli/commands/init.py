@@ -83,6 +83,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     if held_out is not None and prompts is None:
         problem = "is for an actor that learns from prompts"
         raise FileError("--held-out", problem, allowed="together with --prompts")
+    if held_out is not None and prompts is not None and held_out.resolve() == prompts.resolve():
+        problem = "is what --prompts names, whose rows are learnt from"
+        allowed = "another file, such as that of another split in a folder"
+        raise FileError("--held-out", problem, value=str(held_out), allowed=allowed)
     if mean_prompt is not None and prompts is not None:
         problem = "is measured in the file that --prompts names, and would have no effect"
         raise FileError("--mean-prompt", problem, value=mean_prompt, allowed="one of both")

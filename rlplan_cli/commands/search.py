@@ -543,6 +543,24 @@ def _check_target(target: str | None, pareto: str | None, *, beyond: bool, lend:
             )
 
 
+def _say_engine(found: SearchResult, asked: SearchRequest, own: str | None) -> None:
+    """Say with which engine another framework than the job's was searched, where the job has another one or options of its own.
+
+    Args:
+        own: The job's framework.
+    """
+    from rlplan.planner.configs.writing.export import family
+
+    generates, named = found.plans[0].plan.job.engines.generate or "", asked.job.engines.generate
+    told = []
+    if named is not None and family(named) != family(generates):
+        told.append(f"{named} is none of {asked.target}'s engines")
+    if own is not None:
+        told.append(f"the job's options are those of {own}")
+    if told:
+        say(f"searched with {generates}, as {asked.target} generates today; {'; '.join(told)}")
+
+
 def _print_target(
     found: SearchResult, asked: SearchRequest, further: UnrestrictedPlans | None
 ) -> None:
@@ -553,12 +571,8 @@ def _print_target(
     if further is None:
         own = target_of(asked.job)
         target = asked.target or own
-        if asked.target and own not in {None, asked.target}:
-            generates = found.plans[0].plan.job.engines.generate
-            say(
-                f"searched with {generates}; the job's options are those of {own}: `rlplan compare --with {target}` forecasts it by "
-                f"{target}'s own engine and options of today"
-            )
+        if asked.target and own != asked.target:
+            _say_engine(found, asked, own)
         if target is not None:
             more = "" if asked.target else ": --beyond looks further"
             say(f"searched what {target} can run{more}; `rlplan export` writes its configuration")

@@ -189,6 +189,20 @@ def test_a_file_whose_name_has_no_ending_is_a_job_or_a_plan_where_it_has_a_key_o
     assert is_own_file(file) is is_own
 
 
+@pytest.mark.parametrize(
+    ("text", "is_own"),
+    [
+        (to_yaml(GOOD), True),
+        ("job: job.yaml\n", True),
+        ("job: {}\npools: []\nmode: async\n", True),
+        ("job: {name: mine}\nactor_rollout_ref: {}\ndata: {}\n", False),
+    ],
+)
+def test_a_yaml_file_is_a_job_or_a_plan_by_its_keys(tmp_path, text, is_own):
+    (tmp_path / "run.yaml").write_text(text)
+    assert is_own_file(tmp_path / "run.yaml") is is_own
+
+
 def test_a_merged_mapping_that_merges_another_is_read_wherever_its_anchor_stands(tmp_path):
     path = tmp_path / "job.yaml"
     path.write_text(

@@ -231,6 +231,8 @@ def test_init_takes_held_out_prompts_into_the_job_and_its_lengths(project, rlpla
     assert (refused.code, "held.jsonl: line 1: answer: is missing" in refused.err) == (2, True)
     alone = rlplan("init", "other.yaml", *held)
     assert (alone.code, "together with --prompts" in alone.err) == (2, True)
+    same = rlplan("init", "other.yaml", "--prompts", "asked.jsonl", "--held-out", "./asked.jsonl")
+    assert (same.code, "--held-out: is what --prompts names" in same.err) == (2, True)
     both = rlplan("init", "other.yaml", "--prompts", "asked.jsonl", "--mean-prompt", "90")
     assert (both.code, "is measured in the file that --prompts names" in both.err) == (2, True)
 

@@ -61,7 +61,7 @@ def test_a_framework_s_file_with_a_key_job_of_its_user_s_is_no_plan(tmp_path):
     assert framework_of([str(path)])[0] == "verl"
     for keys in (
         {"job": {}, "pools": []},
-        {"models": {}, "workload": {}, "actor": {}, "critic": {}},
+        {"workload": {}, "actor": {}, "critic": {}},
     ):
         path.write_text(json.dumps(keys))
         assert framework_of([str(path)])[0] is None

@@ -11,7 +11,7 @@ from rlplan.job import Job, Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.reading.versions import lacks_key
-from rlplan.planner.configs.run import unusual, with_own_reference
+from rlplan.planner.configs.run import unusual, with_adapter_sent, with_own_reference
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.areal.allocation import ARCHON, FSDP
 from rlplan.planner.frameworks.areal.reading import (
@@ -84,7 +84,7 @@ def text_of(export: Export, start: str) -> str:
 
 
 def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
-    """Return a job as it is run where it leaves that open: penalties in rewards, a reference beside adapters, Archon's weights in bf16.
+    """Return a job as it is run where it leaves that open: penalties in rewards, a reference beside adapters, which engines get as they are, Archon's weights in bf16.
 
     Archon loads and steps weights in one format, bf16 by default; FSDP and Megatron have copies in fp32.
     """
@@ -92,7 +92,7 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     losses = job.hyperparameters
     if losses.kl_in is None and load_algorithm(job.algorithm).uses_reference(losses):
         job = replace(job, hyperparameters=replace(losses, kl_in="reward"))
-    job = with_own_reference(job)
+    job = with_own_reference(with_adapter_sent(job, "adapter"))
     if trainer != ARCHON:
         return job
     given = job.trainers or FrozenDict[Role, TrainerOptions]()

@@ -8,6 +8,7 @@ from rlplan.job import Job, Role
 from rlplan.plan import USUAL_MODE, TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
 from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.run import with_adapter_sent
 from rlplan.planner.configs.verl_family import NO_DUAL_CLIP
 from rlplan.planner.configs.writing.export import Export, Variable, launch_script, states_leaving
 from rlplan.planner.frameworks.easyr1.reading import OPTIMIZERS
@@ -49,10 +50,11 @@ def write(export: Export) -> str:
 
 
 def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
-    """Return a job as EasyR1 runs it: frozen weights beside an adapter in bf16, its matrices as units of their own."""
+    """Return a job as EasyR1 runs it: frozen weights beside an adapter in bf16, its matrices as units of their own; engines get it as it is."""
     del sheet, trainer, way
     if job.adapter("actor") is None:
         return job
+    job = with_adapter_sent(job, "adapter")
     kept = replace(job.trainer("actor"), weights="bf16", adapters_apart=True)
     return replace(job, trainers=FrozenDict({**(job.trainers or {}), "actor": kept}))
 

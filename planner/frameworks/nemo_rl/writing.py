@@ -6,7 +6,7 @@ from rlplan.files.writing import to_yaml
 from rlplan.job import Job, Role, TrainerOptions
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
-from rlplan.planner.configs.run import with_merged_adapter
+from rlplan.planner.configs.run import with_adapter_sent
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.nemo_rl.reading import ENGINE_SHEETS
 from rlplan.planner.placements.arrangements import Arrangement
@@ -40,7 +40,7 @@ def write(export: Export) -> str:
 
 def as_run(job: Job, _sheet: ConfigSheet, _trainer: str, _way: Arrangement) -> Job:
     """Return a job as it is run whatever it says: an engine gets weights with the adapter merged into them."""
-    return with_merged_adapter(job)
+    return with_adapter_sent(job, "merged")
 
 
 def text_of(export: Export, start: str, defaults: str | None = None) -> str:

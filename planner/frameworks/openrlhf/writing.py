@@ -8,7 +8,7 @@ from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.run import (
     with_adapter,
-    with_merged_adapter,
+    with_adapter_sent,
     with_own_reference,
 )
 from rlplan.planner.configs.writing.export import (
@@ -65,7 +65,7 @@ def as_run(job: Job, _sheet: ConfigSheet, _trainer: str, _way: Arrangement) -> J
         return job
     if "critic" in job.models:
         job = with_adapter(job, "critic", replace(adapter, shares_reference=True))
-    return with_own_reference(with_merged_adapter(job))
+    return with_own_reference(with_adapter_sent(job, "merged"))
 
 
 def _pools(export: Export) -> None:

@@ -9,6 +9,7 @@ from rlplan.errors import FileError
 from rlplan.job import Job
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
+from rlplan.planner.configs.run import with_adapter_sent
 from rlplan.planner.configs.writing.export import UPDATE, Export, Value, Variable
 from rlplan.planner.frameworks.prime_rl.reading import (
     ALONE,
@@ -64,7 +65,7 @@ def text_of(export: Export, start: str) -> str:
 
 
 def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
-    """Return a job as it is.
+    """Return a job as it is, but that engines get an adapter as it is.
 
     Raises:
         FileError: It learns by another algorithm, in several updates a step, or beside a reference.
@@ -87,7 +88,7 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
         if broken:
             said = f"{problem}; {sheet.title} {sheet.version} cannot do that"
             raise FileError("the job", said, field=f"job.{where}", value=value, allowed=allowed)
-    return job
+    return with_adapter_sent(job, "adapter")
 
 
 def _heads(table: str) -> Iterator[str]:

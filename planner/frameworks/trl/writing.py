@@ -9,7 +9,7 @@ from rlplan.job import Job
 from rlplan.plan import USUAL_MODE, TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.reading.versions import lacks_key
-from rlplan.planner.configs.run import unusual, with_merged_adapter
+from rlplan.planner.configs.run import unusual, with_adapter_sent
 from rlplan.planner.configs.sizes import MOST_RUNNING
 from rlplan.planner.configs.writing.export import (
     UPDATE,
@@ -73,7 +73,7 @@ def as_run(job: Job, sheet: ConfigSheet, trainer: str, way: Arrangement) -> Job:
     a key for sleep mode have engines that stay awake beside a training on the same GPUs; those that do not correct for how engines
     sample pass over responses of one update no second time. An engine gets weights with the adapter merged into them.
     """
-    job = with_merged_adapter(job)
+    job = with_adapter_sent(job, "merged")
     trained, engines, options = sheet.trainers[trainer], job.engines, job.trainers
     if not any(fnmatchcase(engines.train or "", pattern) for pattern in trained.exports):
         engines = replace(engines, train=trained.engine)

@@ -66,12 +66,20 @@ def test_what_is_searched_for_a_framework_takes_as_long_as_what_is_written_for_i
     assert written == pytest.approx(found.forecast.iteration_seconds)
 
 
-@pytest.mark.parametrize("target", ["nemo-rl", "openrlhf", "trl"])
-def test_frameworks_that_send_no_adapter_are_searched_with_merged_weights(target):
-    job = replace(JOB, adapters=FrozenDict(actor=Adapter(rank=8, sync="adapter")))
-    ways = list(ways_of(load_config_sheet(target), job, NOTHING_PINNED))
-    assert ways
-    assert {each.job.adapter("actor").sync for each in ways} == {"merged"}
+@pytest.mark.parametrize(
+    ("targets", "said", "sent"),
+    [
+        (("nemo-rl", "openrlhf", "trl"), "adapter", "merged"),
+        (("areal", "easyr1"), "merged", "adapter"),
+        (("skyrl", "verl"), "merged", "merged"),  # they have a key for it
+    ],
+)
+def test_frameworks_that_send_adapters_in_one_way_alone_are_searched_so(targets, said, sent):
+    job = replace(JOB, adapters=FrozenDict(actor=Adapter(rank=8, sync=said)))
+    for target in targets:
+        ways = list(ways_of(load_config_sheet(target), job, NOTHING_PINNED))
+        assert ways
+        assert {each.job.adapter("actor").sync for each in ways} == {sent}
 
 
 def pinned_update(**sizes):
