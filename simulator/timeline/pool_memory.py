@@ -338,7 +338,8 @@ def staying_on(placed: PlacedPlan, pool: ResourcePool) -> Terms:
     Where each role that trains or scores is a process, each has a context, and buffers of its own groups.
     """
     tasks = placed.tasks_on(pool)
-    found, processes = staying(map(task_memory, tasks)), _tasks_by_process(placed, tasks)
+    memories = list(map(task_memory, tasks))
+    found, processes = staying(memories), _tasks_by_process(placed, tasks)
     if len(processes) > 1:
         found[APART] = (len(processes) - 1) * placed.facts.device(pool.device).context_bytes
         met = sum(max(map(_met_bytes, own)) for own in processes.values())
