@@ -335,7 +335,11 @@ def _imported(plan: Plan, run: Run) -> tuple[Job, PlanDraft]:
     played = _played(work, found.workload, run)
     found = replace(found, models=FrozenDict(models), devices=job.devices, workload=played)
     resolved = resolve_job(found, Path(), file="the export")
-    return resolved, draft_of(run, resolved, "job.yaml")
+    # Which version of its engine runs no key says: what that decides by itself is as the plan's own has it.
+    own, other = job.engines.generate, resolved.engines.generate
+    alike = own is not None and other is not None and family(own) == family(other)
+    engines = replace(resolved.engines, generate=own) if alike else resolved.engines
+    return resolved, draft_of(run, replace(resolved, engines=engines), "job.yaml")
 
 
 def _played(own: Workload, found: Workload, run: Run) -> Workload:
