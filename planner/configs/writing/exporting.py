@@ -34,7 +34,8 @@ from rlplan.planner.configs.writing.export import (
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed import PlacedPlan
-from rlplan.simulator.timeline.pool_memory import staying_on
+from rlplan.simulator.stages import task_memory
+from rlplan.simulator.timeline.pool_memory import staying
 from rlplan.units import show_bytes
 from rlplan.workload import Workload, longest, mean_length
 
@@ -313,7 +314,8 @@ def _of_memory(export: Export, facts: Facts) -> Iterator[str]:
     if export.apart:
         return
     placed = PlacedPlan(plan, facts)
-    kept = sum(staying_on(placed, plan.pool(export.generate.pool)).values())
+    beside = placed.tasks_on(plan.pool(export.generate.pool))
+    kept = sum(staying(map(task_memory, beside)).values())
     left = 1 - kept / facts.device(plan.pool(export.generate.pool).device).sheet.memory_bytes
     if export.generate.memory_fraction > left:
         yield (
@@ -333,8 +335,10 @@ def _imported(plan: Plan, run: Run) -> tuple[Job, PlanDraft]:
     played = _played(work, found.workload, run)
     found = replace(found, models=FrozenDict(models), devices=job.devices, workload=played)
     resolved = resolve_job(found, Path(), file="the export")
-    # What an engine runs at once where no key says it is as the plan's engine has it, whatever version of it an export is for.
-    engines = replace(resolved.engines, generate=job.engines.generate)
+    # Which version of its engine runs no key says: what that decides by itself is as the plan's own has it.
+    own, other = job.engines.generate, resolved.engines.generate
+    alike = own is not None and other is not None and family(own) == family(other)
+    engines = replace(resolved.engines, generate=own) if alike else resolved.engines
     return resolved, draft_of(run, replace(resolved, engines=engines), "job.yaml")
 
 
