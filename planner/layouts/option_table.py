@@ -383,14 +383,14 @@ class RoleFront:
     ) -> tuple[Ints, Ints, Ints]:
         """Return the bytes of a role whose process, where it has one, keeps its groups' buffers and its allocator's blocks.
 
-        As `staying_on` and `kept_blocks` of the simulator have it. Blocks of all but the role that generates count as what stays: beside
-        tasks of the others its own lie too, which is the same sum.
+        As `staying_on` and `kept_blocks` of the simulator have it. Blocks count as what stays, and a task takes what it has beyond its own
+        role's. Weights that are sent count beside the actor's blocks too, though they lie in these.
         """
         framework = self.space.facts.framework(self.space.job.framework)
         if not framework.host.processes_by_role:
             return resident, transient, met
         resident, met = resident + met, np.zeros_like(met)
-        if framework.keeps_blocks and not self.generates:
+        if framework.keeps_blocks:
             context = self.space.facts.device(self.sites[0].device).context_bytes
             kept = np.max(
                 [

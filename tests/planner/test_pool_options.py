@@ -128,13 +128,13 @@ def test_no_row_is_faster_than_the_least_of_its_stages(job):
 
 @pytest.mark.parametrize("framework", ["verl-megatron", "skyrl-megatron", "areal"])
 def test_what_rows_need_is_what_a_plan_of_their_layouts_holds(framework):
-    """Where each role is a process, its context and buffers, and blocks that it keeps while its states stay, are known to the search."""
+    """Where each role is a process, its context and buffers, and blocks that it keeps while its states stay are known to the search."""
     engines = Engines(train="megatron-core", generate="vllm")
     job = replace(job_of(nodes=1), framework=framework, engines=engines)
     table, site = table_of(job, PLENTY_BYTES), site_of(job)
     rows = table.quick(tuple(job.models), site)
     assert len(rows)
-    for row in range(0, len(rows), 7):
+    for row in range(0, len(rows), 3):
         layouts = {name: replace(each, pool="p0") for name, each in rows.layouts(row).items()}
         placed = PlacedPlan(colocated(job, **layouts), table.options.space.facts)
         moments = memory_moments(placed, placed.plan.pools[0])
@@ -143,6 +143,4 @@ def test_what_rows_need_is_what_a_plan_of_their_layouts_holds(framework):
             for name, terms in moments.items()
             if name in layouts
         ]
-        assert rows.peak[row] <= max(held)
-        if framework != "areal" or not any(each.offload for each in layouts.values()):
-            assert rows.peak[row] == max(held)
+        assert rows.peak[row] == max(held)
