@@ -549,9 +549,8 @@ def devices_words(plan: Plan) -> str:
 
 
 def training_words(forecast: Forecast, training: MemoryMoment) -> str:
-    """Return how full the fullest training stage is, where generation fills more; empty where training is the peak."""
-    peaks = {memory.peak_task for memory in forecast.memory}
-    if training.during in peaks:
+    """Return how full the fullest training stage is, where something else fills more, on whatever pool; empty where `fit_words` has it."""
+    if training.during == max(forecast.memory, key=_filled_share).peak_task:
         return ""
     needed = sum(training.terms.values())
     filled = show_filled(needed, training.capacity_bytes)

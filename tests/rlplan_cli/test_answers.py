@@ -32,6 +32,23 @@ def test_simulate_begins_with_the_verdict_and_the_figures_of_a_step(rlplan):
     assert "may be off: most of all actor.generate: " in answer.err
 
 
+APART = (
+    "python3 train_async.py --hf-checkpoint Qwen/Qwen3-8B --ref-load /ref --advantage-estimator grpo --use-kl-loss --actor-num-nodes 1 "
+    "--actor-num-gpus-per-node 4 --rollout-num-gpus 4 --rollout-batch-size 32 --n-samples-per-prompt 8 --global-batch-size 256 "
+    "--rollout-max-response-len 4096 --tensor-model-parallel-size 2 --use-dynamic-batch-size --max-tokens-per-gpu 9216 "
+    "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 --num-rollout 100"
+)
+
+
+def test_training_is_told_beside_an_engine_that_fills_more_on_gpus_of_its_own(project, rlplan):
+    Path("run.sh").write_text(f"{APART}\n", encoding="utf-8")
+    answer = rlplan("check", "slime", "run.sh", "--gpu", "h100", "--mean-response", 1500)
+    assert answer.code == 0, answer.err
+    fits, training = (line for line in answer.out.splitlines() if " GiB " in line)
+    assert fits.endswith("on pool rollout")
+    assert training.startswith("      training at most: ")
+
+
 @pytest.mark.full
 def test_every_task_has_a_row_with_its_layout(project, rlplan, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
