@@ -126,7 +126,9 @@ def test_no_row_is_faster_than_the_least_of_its_stages(job):
     assert np.all(rows.train >= least.train_seconds * (1 - 1e-12))
 
 
-@pytest.mark.parametrize("framework", ["verl-megatron", "skyrl-megatron", "areal", "nemo-rl-megatron", "slime"])
+@pytest.mark.parametrize(
+    "framework", ["verl-megatron", "skyrl-megatron", "areal", "nemo-rl-megatron", "slime"]
+)
 def test_what_rows_need_is_what_a_plan_of_their_layouts_holds(framework):
     """Where each role is a process, its context and buffers, and blocks that it keeps while its states stay are known to the search."""
     engines = Engines(train="megatron-core", generate="vllm")

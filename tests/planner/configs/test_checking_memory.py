@@ -181,9 +181,10 @@ def test_an_engine_and_trainers_on_one_gpu_need_what_searches_leave_free(share, 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("factor", "verdict"), [(0.99, "fits"), (1.02, "may not fit"), (1.04, "does not fit")]
+    ("factor", "verdict"),
+    [(0.96, "fits"), (0.99, "may not fit"), (1.02, "may not fit"), (1.04, "does not fit")],
 )
-def test_what_only_trains_is_no_doubt_below_what_there_is(factor, verdict):
+def test_what_trains_is_a_doubt_near_what_there_is(factor, verdict):
     words = [*VERL, *micro_batches(8, 4, 1), PADS, f"{R}.gpu_memory_utilization=0.5"]
     checked = check_config("verl", words, OPTIONS)
     plan = checked.plan

@@ -20,6 +20,8 @@ CASES = ROOT / "evals" / "held" / "fit"
 WRITTEN = frameworks_with("keys", "writing")
 # What no key of theirs can say, or their own rules refuse: words of the message, by case.
 NOT_WRITTEN = {
+    "areal-a40": "offload: cannot be told",
+    "areal-one-gpu": "offload: cannot be told",
     "gptoss-a10g": "does not divide over 12 copies",
     "miles-30b-ci": "job.rollout_precision: cannot be told",
     "miles-opd-35b": "job.models.teacher: is no role of it",
