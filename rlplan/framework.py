@@ -8,9 +8,10 @@ from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positiv
 from rlplan.job import (
     USUAL_WEIGHT_SYNC,
     Engines,
+    Job,
     OldLogProb,
+    Role,
     State,
-    TrainerOptions,
     WeightSync,
 )
 from rlplan.plan import InFlight, Recompute
@@ -216,14 +217,11 @@ class FrameworkSheet:
     stages_spread: NonNegative = 0.0
     sources: FrozenDict[str, str]
 
-    def leaving(self, options: TrainerOptions, *, adapted: bool = False) -> tuple[State, ...]:
-        """Return which states of a model that is trained leave the GPUs where a layout off-loads them.
-
-        Args:
-            adapted: Whether adapters are trained beside frozen weights.
-        """
-        leaving = self.offloads if options.offloads is None else options.offloads
-        stays = adapted and self.frozen_stay
+    def leaving(self, job: Job, role: Role) -> tuple[State, ...]:
+        """Return which states of a role that is trained leave the GPUs where a layout off-loads them; weights under adapters may stay."""
+        own = job.trainer(role).offloads
+        leaving = self.offloads if own is None else own
+        stays = self.frozen_stay and job.adapter(role) is not None
         return tuple(state for state in leaving if not (stays and state == "weights"))
 
     def call(self, kind: str) -> HostTime:

@@ -315,14 +315,9 @@ class PlacedTask:
         return ways[way] if chunk is None else replace(ways[way], chunk_tokens=chunk)
 
     @property
-    def _adapted(self) -> bool:
-        """Tell whether adapters are trained instead of the model of the task's role."""
-        return self.job.adapter(self.task.role) is not None
-
-    @property
     def off_loadable(self) -> tuple[str, ...]:
         """Return which states of a model that is trained leave the GPUs where a layout off-loads them."""
-        return self.framework.leaving(self.options, adapted=self._adapted)
+        return self.framework.leaving(self.job, self.task.role)
 
     @property
     def workload(self) -> Workload:

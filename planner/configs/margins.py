@@ -6,6 +6,7 @@ from rlplan.models import is_narrow
 from rlplan.plan import ResourcePool
 from rlplan.planner.configs.proposing.changes import GENERATE
 from rlplan.planner.requests.specs import USUAL_HEADROOM
+from rlplan.simulator.memory.terms import optimizer_term
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import TRANSITION
@@ -71,7 +72,7 @@ def lingering_bytes(placed: PlacedPlan, pool: ResourcePool) -> int:
     if not placed.facts.device(pool.device).sheet.extends_host:
         return 0
     leaving = {
-        task.task.role: task_memory(task).transient.get(f"{task.task.role} optimizer states", 0)
+        task.task.role: task_memory(task).transient.get(optimizer_term(task.task.role), 0)
         for task in placed.tasks_on(pool)
         if task.trains and not task.framework.binds_host
     }

@@ -60,8 +60,7 @@ class LayoutSpace:
     def weights_leave(self) -> bool:
         """Tell whether weights that are trained leave the GPUs where a layout off-loads their states."""
         framework = self.facts.framework(self.job.framework)
-        adapted = self.job.adapter("actor") is not None
-        return "weights" in framework.leaving(self.job.trainer("actor"), adapted=adapted)
+        return "weights" in framework.leaving(self.job, "actor")
 
     def engine_of(self, task: Task) -> str:
         """Return the engine that runs a task."""

@@ -47,6 +47,8 @@ from rlplan.simulator.memory.terms import (
     ManyTerms,
     TaskMemory,
     Terms,
+    gradients_term,
+    optimizer_term,
     weights_term,
 )
 from rlplan.simulator.model import (
@@ -576,16 +578,10 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
         # Whether they are away is said by the layout in which they train: there they are resident, if not.
         stays = np.zeros_like(away)
     kept, made = _quantised_terms(table, states)
-    resident: ManyTerms = {term: np.where(stays, weights, 0), **kept}
-    transient: ManyTerms = {term: np.where(stays, 0, weights), **made}
+    readied, leaving = _readied_terms(table, states, stays)
+    resident: ManyTerms = {term: np.where(stays, weights, 0), **kept, **readied}
+    transient: ManyTerms = {term: np.where(stays, 0, weights), **made, **leaving}
     stepped = np.zeros_like(states.parameters)
-    if any_.framework.readies_gradients and any_.engine.keeps_gradients and not any_.trains_role:
-        gradients, readied = (
-            f"{any_.task.role} gradients",
-            states.trained * any_.stored.gradient_bytes,
-        )
-        resident[gradients] = np.where(stays, readied, 0)
-        transient[gradients] = np.where(stays, 0, readied)
     if any_.trains:
         on_gpu = 1 - any_.options.host_optimizer
         stepped = whole(np.rint(states.stepped(table) * on_gpu))
@@ -601,7 +597,7 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
     if any_.trains and any_.adapter is not None and any_.options.keeps_embedded:
         transient[EMBEDDED] = _embedded_bytes(table)
     transient[COMMUNICATORS] = _communicator_bytes(table)
-    optimizer, moments = f"{any_.task.role} optimizer states", np.zeros_like(stepped)
+    optimizer, moments = optimizer_term(any_.task.role), np.zeros_like(stepped)
     if any_.trains and any_.framework.loads_for_step:
         sizes = any_.stored
         moments = stepped * (sizes.optimizer_bytes - sizes.master_bytes)
@@ -632,6 +628,17 @@ def _quantised_terms(table: PlacedTasks, states: StageStates) -> tuple[ManyTerms
         return {}, {QUANTISED: states.quantised(table)}
     term = quantised_term(any_.task.role)
     return ({term: states.quantised(table)} if any_.trains else {}), {}
+
+
+def _readied_terms(
+    table: PlacedTasks, states: StageStates, stays: Flags
+) -> tuple[ManyTerms, ManyTerms]:
+    """Return buffers for gradients of a model that is not trained, where its trainer makes them all the same: what stays, and what goes with its weights."""
+    any_ = table.any
+    if not (any_.framework.readies_gradients and any_.engine.keeps_gradients) or any_.trains_role:
+        return {}, {}
+    term, size = gradients_term(any_.task.role), states.trained * any_.stored.gradient_bytes
+    return {term: np.where(stays, size, 0)}, {term: np.where(stays, 0, size)}
 
 
 def _embedded_bytes(table: PlacedTasks) -> Ints:
@@ -675,19 +682,19 @@ def _trained_terms(
         # What is stepped on the host is reduced into its memory (ZeRO-Offload; Ren et al. 2021, section 3).
         gradients = np.where(columns.zero >= GRADIENTS_SHARDED, 0, gradients)
     kept = any_.engine.keeps_gradients & ~(away & ("gradients" in leaves))
-    resident[f"{role} gradients"] = np.where(kept, gradients, 0)
-    transient[f"{role} gradients"] = np.where(kept, 0, gradients)
+    resident[gradients_term(role)] = np.where(kept, gradients, 0)
+    transient[gradients_term(role)] = np.where(kept, 0, gradients)
     if not sizes.master_bytes:
         resident[f"{role} weights that are stepped"] = states.copied(table)
     states_leave = away & ("optimizer" in leaves)
     optimizer = on_gpu * sizes.optimizer_bytes
-    resident[f"{role} optimizer states"] = np.where(states_leave, 0, optimizer)
+    resident[optimizer_term(role)] = np.where(states_leave, 0, optimizer)
     leaving = optimizer
     if any_.options.masters_stay:
         masters = on_gpu * sizes.master_bytes
         resident[f"{role} master weights"] = np.where(states_leave, masters, 0)
         leaving = optimizer - masters
-    transient[f"{role} optimizer states"] = np.where(states_leave, leaving, 0)
+    transient[optimizer_term(role)] = np.where(states_leave, leaving, 0)
     return resident, transient
 
 

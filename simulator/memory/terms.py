@@ -94,3 +94,13 @@ def _row_terms(terms: ManyTerms, row: int) -> FrozenDict[str, int]:
 def weights_term(role: str, *, generating: bool = False) -> str:
     """Return the name of the term that holds a role's weights."""
     return f"{role} weights for generation" if generating else f"{role} weights"
+
+
+def gradients_term(role: str) -> str:
+    """Return the name of the term that holds a role's gradients."""
+    return f"{role} gradients"
+
+
+def optimizer_term(role: str) -> str:
+    """Return the name of the term that holds the states of a role's optimizer."""
+    return f"{role} optimizer states"

@@ -36,7 +36,13 @@ from rlplan.simulator.memory.task_memory import (
     quantised_term,
     useful_kv_bytes,
 )
-from rlplan.simulator.memory.terms import TaskMemory, Terms, weights_term
+from rlplan.simulator.memory.terms import (
+    TaskMemory,
+    Terms,
+    gradients_term,
+    optimizer_term,
+    weights_term,
+)
 from rlplan.simulator.memory.transition_memory import (
     Room,
     bucket_terms,
@@ -117,9 +123,9 @@ def off_loaded_terms(placed: PlacedTask) -> tuple[str, ...]:
     weights = weights_term(role)
     if not placed.trains_role:
         return (weights,)
-    names = {"optimizer": f"{role} optimizer states", "weights": weights}
+    names = {"optimizer": optimizer_term(role), "weights": weights}
     if "gradients" in placed.framework.unpinned:  # else they are dropped
-        names["gradients"] = f"{role} gradients"
+        names["gradients"] = gradients_term(role)
     states = placed.off_loadable if placed.trains else ()
     return tuple(names[state] for state in states if state in names)
 

@@ -451,8 +451,7 @@ class Export:
 
 def states_leaving(job: Job, role: Role) -> tuple[State, ...]:
     """Return which states of a trained role leave the GPUs where its layout off-loads them."""
-    adapted = job.adapter(role) is not None
-    return load_framework(job.framework).leaving(job.trainer(role), adapted=adapted)
+    return load_framework(job.framework).leaving(job, role)
 
 
 def family(engine: str) -> str:

@@ -8,16 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from rlplan.errors import FileError
-from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.python.launcher import RUNS, Launcher
 from rlplan.planner.configs.reading.python.launcher_values import Code
 from rlplan.planner.configs.reading.python.launching import Launched, launched_of
 from rlplan.planner.configs.reading.python.played import Played
 from rlplan.planner.configs.reading.python.syntax import (
-    MOST_BYTES,
     decorators_of,
     dotted,
     fits,
+    is_program_with,
     tree_of,
 )
 
@@ -30,12 +29,7 @@ SENT: Final = ("*.function", "*.cls", "*.method")
 
 def is_handing(path: Path) -> bool:
     """Tell whether a file is a Python program that hands commands to a shell."""
-    try:
-        if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MOST_BYTES:
-            return False
-        return _HANDS_ON.search(text_of(path, "replace")) is not None
-    except (OSError, ValueError):
-        return False
+    return is_program_with(_HANDS_ON, path)
 
 
 def handed_by(path: Path, words: Iterable[str], environment: Mapping[str, str]) -> Launched:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from rlplan.errors import FileError
-from rlplan.files.decoding import text_of
 from rlplan.planner.configs.reading.python.launcher_errors import (
     NO_VARIABLE,
     StopError,
@@ -41,12 +40,12 @@ from rlplan.planner.configs.reading.python.launcher_values import (
 )
 from rlplan.planner.configs.reading.python.syntax import (
     FOLDERS,
-    MOST_BYTES,
     Function,
     decorators_of,
     defaults_of,
     dotted,
     fits,
+    is_program_with,
     module_beside,
     reset_names,
     root_of,
@@ -86,12 +85,7 @@ MOST_PARTS: Final = 1_000_000
 
 def is_launcher(path: Path) -> bool:
     """Tell whether a Python program hands a training to a shell: by what it calls, or by the program that it names."""
-    try:
-        if path.suffix != ".py" or not path.is_file() or path.stat().st_size > MOST_BYTES:
-            return False
-        return _LAUNCHES.search(text_of(path, "replace")) is not None
-    except (OSError, ValueError):
-        return False
+    return is_program_with(_LAUNCHES, path)
 
 
 class Launcher(LauncherOptions):

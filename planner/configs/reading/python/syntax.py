@@ -59,6 +59,15 @@ def _is_read(path: Path) -> bool:
         return False
 
 
+def is_program_with(pattern: re.Pattern[str], path: Path) -> bool:
+    """Tell whether a file is a Python program, of no more than what is read, in whose text a pattern is found."""
+    try:
+        is_read = path.suffix == ".py" and _is_read(path)
+        return is_read and pattern.search(text_of(path, "replace")) is not None
+    except (OSError, ValueError):
+        return False
+
+
 # What makes an object anew with other attributes, and what `setattr` is given.
 REPLACES: Final = ("dataclasses.replace", "replace")
 SETATTR: Final = 3
