@@ -27,7 +27,7 @@ from rlplan.parts.grouped_attention import seen_pairs
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.simulator.costs.pricing import setting_on
+from rlplan.simulator.costs.setting import setting_on
 from rlplan.simulator.generation.prices import EngineSteps, ReplicaSetting, engine_steps
 from rlplan.simulator.placed import Site
 from rlplan.units import seconds_from_ms

@@ -22,7 +22,7 @@ from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.answers.completion import load_plan
 from rlplan.profiles.catalog import load_engine, load_model, resolve_job
 from rlplan.profiles.facts import load_facts
-from rlplan.simulator.costs.pricing import setting_on
+from rlplan.simulator.costs.setting import setting_on
 from rlplan.simulator.generation.generating import Steps, clock_of, limits_of, replica_of, steps_in
 from rlplan.simulator.generation.playing import generate
 from rlplan.simulator.generation.prices import ReplicaSetting

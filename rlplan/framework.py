@@ -5,16 +5,9 @@ from typing import Literal
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.limits import AtLeastOne, NonNegative, NonNegativeInt, Positive, Updates
-from rlplan.job import (
-    USUAL_WEIGHT_SYNC,
-    Engines,
-    Job,
-    OldLogProb,
-    Role,
-    State,
-    WeightSync,
-)
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Job, OldLogProb, Role, WeightSync
 from rlplan.plan import InFlight, Recompute
+from rlplan.trainers import State
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -523,11 +523,11 @@ class EngineSheet:
             gathers every layer before computing it (ZeRO stage 3 without pinned parameters).
         share: What `memory_fraction` is a share of, and what the engine does with it.
         states: In what it holds states of sequences; None: among the blocks of tokens.
-        expert_loop: What experts take in a trainer that computes them one by one (`rlplan.job.TrainerOptions`);
+        expert_loop: What experts take in a trainer that computes them one by one (`rlplan.trainers.TrainerOptions`);
             None where its software never does.
         unit_gather_seconds: Host time to gather a layer whose weights are spread over ranks, and to free it.
         unit_reduce_seconds: The same in a backward pass, with the reduction of its gradients.
-        adapter_gather_seconds: Host time to gather and free a matrix of adapters that is a unit of its own (`rlplan.job.TrainerOptions`).
+        adapter_gather_seconds: Host time to gather and free a matrix of adapters that is a unit of its own (`rlplan.trainers.TrainerOptions`).
         adapter_reduce_seconds: The same in a backward pass, with the reduction of its gradient.
         expert_biases: What it moves for biases of experts that are computed in one product; None where products add them.
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or

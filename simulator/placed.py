@@ -16,7 +16,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import DISTRIBUTIONS, Task, in_calls, tasks_of
 from rlplan.errors import MissingFactError
 from rlplan.framework import FrameworkSheet
-from rlplan.job import Job, NodeGroup, TrainerOptions
+from rlplan.job import Job, NodeGroup
 from rlplan.layout import ModelCut
 from rlplan.models import (
     ALONE,
@@ -59,6 +59,7 @@ from rlplan.simulator.workload import (
     statistics_of,
     writing_of,
 )
+from rlplan.trainers import TrainerOptions
 from rlplan.transfers import TRANSFERS, TransitionName
 from rlplan.transports import DEFAULT_TRANSPORT, TransportName
 from rlplan.weight_syncs import TransitionSheet

@@ -8,7 +8,7 @@ from rlplan.dataflow import Task
 from rlplan.estimate import Estimate
 from rlplan.evals.rows import fitted_on, row_key
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import USUAL_TRAINER, Job, NodeGroup, TrainerOptions
+from rlplan.job import Job, NodeGroup
 from rlplan.models import ModelArchitecture, Precision
 from rlplan.plan import Recompute, TaskPlan
 from rlplan.planner.measured.rows import Record, forecast_row, skipped_row
@@ -18,6 +18,7 @@ from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.passes import update_parts
 from rlplan.simulator.costs.taskcost import cost_of
 from rlplan.simulator.placed import PlacedTask, PlacedTasks, Site
+from rlplan.trainers import USUAL_TRAINER, TrainerOptions
 from rlplan.workload import Workload
 
 NODE_GPUS = 8

@@ -12,7 +12,7 @@ from rlplan.profiles.catalog import load_device
 from rlplan.profiles.facts import DeviceFacts
 from rlplan.profiles.jobs.checks import MOST_SEQUENCES
 from rlplan.sheets import EngineSheet
-from rlplan.simulator.costs.pricing import setting_on
+from rlplan.simulator.costs.setting import setting_on
 from rlplan.simulator.generation.generating import generated, limits_of
 from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
 from rlplan.simulator.generation.replica import ReplicaLimits, with_states_apart

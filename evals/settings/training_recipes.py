@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
-from rlplan.job import TrainerOptions
 from rlplan.plan import Recompute
+from rlplan.trainers import TrainerOptions
 
 FILE = Path(__file__).with_suffix(".csv")
 AUTOMODEL = "automodel"

@@ -14,12 +14,12 @@ from rlplan.evals.settings.training_recipes import (
     recipe_of,
     recompute_of,
 )
-from rlplan.job import TrainerOptions
 from rlplan.models import PRECISIONS, ModelArchitecture
 from rlplan.plan import Recompute
 from rlplan.planner.measured.rows import Record, TableReader
 from rlplan.profiles.catalog import load_device, load_model
 from rlplan.sheets import DeviceSheet
+from rlplan.trainers import TrainerOptions
 from rlplan.units import bytes_per_second_from_gbps
 
 SETTINGS = (

@@ -13,12 +13,8 @@ from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skip
 from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.results.accuracy import Row
 from rlplan.sheets import DeviceSheet, KernelRates
-from rlplan.simulator.costs.pricing import (
-    Setting,
-    fused_attention_seconds,
-    pass_seconds,
-    setting_on,
-)
+from rlplan.simulator.costs.pricing import fused_attention_seconds, pass_seconds
+from rlplan.simulator.costs.setting import Setting, setting_on
 from rlplan.simulator.model import layer_activation_bytes
 from rlplan.simulator.placed import Site
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from rlplan.estimate import Estimate, Source
 from rlplan.evals.settings.hybridflow_jobs import MODELS, PROMPTS, TOKENS, TRUE_PROMPTS
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, Role, TrainerOptions
+from rlplan.job import Engines, Job, NodeGroup, Role
 from rlplan.plan import Plan, ResourcePool, TaskPlan
 from rlplan.planner.measured.rows import Record, TableReader, forecast_row, skipped_row
 from rlplan.planner.plans.assembly import assemble
@@ -25,6 +25,7 @@ from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import Row
 from rlplan.results.forecast import Forecast
 from rlplan.simulator.simulate import simulate
+from rlplan.trainers import TrainerOptions
 from rlplan.transfers import TransitionName
 from rlplan.workload import Lengths, Workload
 

@@ -11,7 +11,6 @@ from rlplan.dataflow import Task, tasks_of
 from rlplan.files.decoding import read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import (
-    USUAL_TRAINER,
     USUAL_WEIGHT_SYNC,
     DynamicSampling,
     Engines,
@@ -23,19 +22,10 @@ from rlplan.job import (
     Role,
     Specs,
     Teacher,
-    TrainerOptions,
     WeightSync,
 )
 from rlplan.models import Adapter, ModelArchitecture, Precision, TrainingPrecision
-from rlplan.plan import (
-    USUAL_MODE,
-    InFlight,
-    Mode,
-    PlanDraft,
-    PoolDraft,
-    TaskDraft,
-    TaskPlan,
-)
+from rlplan.plan import USUAL_MODE, InFlight, Mode, PlanDraft, PoolDraft, TaskDraft, TaskPlan
 from rlplan.planner.configs.sizes import own_running, usual_running
 from rlplan.planner.plans.trained import TrainerSizes, trainer_task
 from rlplan.profiles.sheets import (
@@ -48,6 +38,7 @@ from rlplan.profiles.sheets import (
 )
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.workload import packed_sequences
+from rlplan.trainers import USUAL_TRAINER, TrainerOptions
 from rlplan.workload import Lengths, Logged, PromptImages, Texts, Workload, mean_length
 
 USUAL_ENGINES, USUAL_LOSS = Engines(), Hyperparameters()

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlplan.dispatchers import DEFAULT_DISPATCHER
-from rlplan.job import WHOLE_STEP, Captured, Role, State, TrainerOptions
+from rlplan.job import Role
 from rlplan.models import Adapter, TrainingPrecision
 from rlplan.plan import Recompute
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
@@ -15,6 +15,7 @@ from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.sheets import engine_names
 from rlplan.rules.layouts import divisors
 from rlplan.sheets import DeviceSheet
+from rlplan.trainers import WHOLE_STEP, Captured, State, TrainerOptions
 from rlplan.units import GIB
 
 # Roles whose models are read and not trained: they have weights alone.

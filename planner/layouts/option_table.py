@@ -21,11 +21,7 @@ from rlplan.planner.layouts.layout_space import LayoutSpace
 from rlplan.planner.layouts.listing import KeptListings, generations_of, listing_of
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.columns import Flags, Floats, Ints, LayoutColumns, Zero
-from rlplan.simulator.memory.task_memory import (
-    COMMUNICATORS,
-    GRADIENTS_SHARDED,
-    layout_memory,
-)
+from rlplan.simulator.memory.task_memory import COMMUNICATORS, GRADIENTS_SHARDED, layout_memory
 from rlplan.simulator.memory.terms import LayoutMemory
 from rlplan.simulator.memory.transition_memory import has_room_to_serve
 from rlplan.simulator.placed import PlacedTask, PlacedTasks, Site
@@ -294,7 +290,7 @@ class RoleFront:
     """Cost all layouts of one role on sites of the same links, all in one table.
 
     What a layout infers or trains with takes and holds depends on its ranks and on their links; of its site's size
-    nothing but whether that has several nodes (`rlplan.simulator.costs.pricing.setting_on`).
+    nothing but whether that has several nodes (`rlplan.simulator.costs.setting.setting_on`).
 
     Args:
         sites: Alike by `links_of`.

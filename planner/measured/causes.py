@@ -9,7 +9,6 @@ from math import log
 from rlplan.calibration import STAGE_TASKS
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import ExpertOrder
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.configs.importing import Imported, run_of
 from rlplan.planner.configs.proposing.changes import argument, assignments, by_words_of_files
@@ -24,6 +23,7 @@ from rlplan.simulator.costs.taskcost import STATES_AWAY, STATES_BACK, WEIGHTS_BA
 from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.pool_memory import TRANSITION
 from rlplan.simulator.workload import statistics_of
+from rlplan.trainers import ExpertOrder
 from rlplan.units import show_seconds
 from rlplan.workload import longest, mean_length
 

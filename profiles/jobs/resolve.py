@@ -1,19 +1,13 @@
 """Turn a job as a user writes it into one that stands alone: names and files become values."""
 
-import csv
-import json
-from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
-
-import numpy as np
+from typing import Literal
 
 from rlplan.algorithms import load_algorithm
-from rlplan.errors import FileError, nearest_name, unreadable
-from rlplan.files.decoding import check_regular, check_version, decode, load_yaml, read_yaml
+from rlplan.errors import FileError, nearest_name
+from rlplan.files.decoding import check_version, decode, load_yaml, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import FrameworkSheet
 from rlplan.job import (
@@ -45,8 +39,15 @@ from rlplan.profiles.jobs.checks import (
     weights_of_models,
 )
 from rlplan.profiles.jobs.config.reading import cached_config, read_hf_config
+from rlplan.profiles.jobs.environments import (
+    FIELD,
+    check_environments,
+    check_host_cores,
+    with_traces_read,
+)
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.jobs.sampling import sampling_of
+from rlplan.profiles.jobs.traces import read_trace
 from rlplan.profiles.sheets import (
     canonical_name,
     device_names,
@@ -60,241 +61,8 @@ from rlplan.profiles.sheets import (
     sheet_names,
     sheet_of,
 )
-from rlplan.rules.pools import lacking_cores
 from rlplan.sheets import DeviceSheet
-from rlplan.workload import (
-    Empirical,
-    EmpiricalSeconds,
-    Environment,
-    Evaluation,
-    Lengths,
-    Logged,
-    LognormalSeconds,
-    PercentileSeconds,
-    Seconds,
-    Texts,
-    TraceFile,
-    UniformSeconds,
-    Workload,
-    longest,
-)
-
-# The csv module files surplus fields of a row under None.
-Row = dict[str | None, Any]
-
-# A plan holds a copy of its lengths; more would make it slow to read and to hash, and quantiles
-# this fine move no mean or tail by more than one part in a thousand.
-MAX_VALUES = 4096
-
-
-def read_trace(trace: TraceFile, file: Path) -> Empirical:
-    """Return the lengths of a trace's column, in tokens, cut at `trace.max`.
-
-    Of more than 4,096 lengths as many quantiles are kept, the longest among them.
-
-    Raises:
-        FileError: The file or its column is missing, or an entry is no whole number from 1.
-    """
-    rows = _json_rows if file.suffix.lower() in (".jsonl", ".ndjson") else _csv_rows
-    if file.suffix.lower() not in (".jsonl", ".ndjson", ".csv"):
-        raise FileError(str(file), "is no trace", value=file.suffix, allowed=".csv, .jsonl")
-    check_regular(file, None)
-    try:
-        values = [_tokens(file, trace.column, line, row) for line, row in rows(file)]
-    except (OSError, UnicodeDecodeError) as error:
-        raise unreadable(str(file), error) from None
-    except csv.Error as error:
-        raise FileError(str(file), f"cannot be read: {error}") from None
-    if not values:
-        raise FileError(str(file), "has no rows", field=trace.column)
-    if trace.max is not None:
-        values = [min(value, trace.max) for value in values]
-    return Empirical(values=_at_most(values, MAX_VALUES))
-
-
-def _at_most(values: list[int], count: int) -> tuple[int, ...]:
-    if len(values) <= count:
-        return tuple(values)
-    places = np.linspace(0, len(values) - 1, count).round().astype(int)
-    ordered = sorted(values)
-    return tuple(ordered[place] for place in places)
-
-
-def _csv_rows(file: Path) -> Iterator[tuple[int, Row]]:
-    with file.open(encoding="utf-8-sig", newline="") as stream:
-        reader = csv.DictReader(stream, skipinitialspace=True)
-        for row in reader:
-            yield reader.line_num, row
-
-
-def _json_rows(file: Path) -> Iterator[tuple[int, Row]]:
-    with file.open(encoding="utf-8") as stream:
-        for line, text in enumerate(stream, 1):
-            if not text.strip():
-                continue
-            try:
-                row = json.loads(text)
-            except json.JSONDecodeError as error:
-                raise FileError(
-                    str(file), f"is not JSON: {error.msg}", field=f"line {line}"
-                ) from None
-            if not isinstance(row, dict):
-                raise FileError(str(file), "is not a JSON object", field=f"line {line}")
-            yield line, row
-
-
-def _tokens(file: Path, column: str, line: int, row: Row) -> int:
-    if column not in row:
-        known = [key for key in row if key is not None]
-        raise FileError(
-            str(file),
-            "has no such column",
-            field=f"line {line}",
-            value=column,
-            allowed=", ".join(known),
-            nearest=nearest_name(column, known),
-        )
-    found = row[column]
-    try:
-        number = float("nan") if isinstance(found, bool) else float(found)
-    except (TypeError, ValueError):
-        number = float("nan")
-    if number < 1 or not number.is_integer():
-        raise FileError(
-            str(file),
-            "is not a length in tokens",
-            field=f"line {line}, {column}",
-            value="nothing" if found is None else found,
-            allowed="a whole number from 1",
-        )
-    return int(number)
-
-
-FIELD = "workload.environments"
-# Shares that people round to three digits still sum to 1.
-ROUNDING = 0.005
-
-
-def with_traces_read(
-    environments: tuple[Environment, ...], read: Callable[[str, Lengths], Lengths], place: JobPlace
-) -> tuple[Environment, ...]:
-    """Return environments whose turns and observations are distributions.
-
-    Args:
-        read: Returns the lengths of a field, read if they are in a trace.
-
-    Raises:
-        FileError: A trace is missing, or lengths are given as a framework's log prints them.
-    """
-
-    def known(field: str, lengths: Lengths) -> Lengths:
-        if isinstance(lengths, Logged):
-            raise place.error(
-                field,
-                "logs do not say how these are spread",
-                value=lengths.distribution,
-                allowed="a number, lognormal, uniform, empirical, trace",
-            )
-        return read(field, lengths)
-
-    return tuple(
-        replace(
-            each,
-            turns=known(f"{FIELD}.{at}.turns", each.turns),
-            observation_tokens=each.observation_tokens
-            and known(f"{FIELD}.{at}.observation_tokens", each.observation_tokens),
-        )
-        for at, each in enumerate(environments)
-    )
-
-
-def check_environments(job: Job, place: JobPlace) -> None:
-    """Check each environment, that their shares are the whole, and that the algorithm plays episodes.
-
-    Raises:
-        FileError: One of them is wrong; the field is named.
-    """
-    if not job.environments:
-        return
-    for at, environment in enumerate(job.environments):
-        _check_one(f"{FIELD}.{at}", environment, job, place)
-    twice = [name for name, count in Counter(e.name for e in job.environments).items() if count > 1]
-    if twice:
-        raise place.error(FIELD, "has two of this name", value=twice[0], allowed="each name once")
-    for at, environment in enumerate(job.environments):
-        if environment.inference != job.environments[0].inference:
-            raise place.error(
-                f"{FIELD}.{at}.inference",
-                "all environments of a job answer in one way",
-                value=environment.inference,
-                allowed=job.environments[0].inference,
-            )
-    whole = sum(each.share for each in job.environments)
-    if abs(whole - 1) > ROUNDING:
-        raise place.error(
-            f"{FIELD}.{len(job.environments) - 1}.share",
-            f"the shares of all environments sum to {whole:g}",
-            value=job.environments[-1].share,
-            allowed="shares that sum to 1",
-        )
-    if load_algorithm(job.algorithm).one_sample:
-        raise place.error(
-            FIELD,
-            f"{job.algorithm} compares a sample with the greedy response, not episodes with each other",
-            allowed="another algorithm, or no environments",
-        )
-
-
-def _check_one(field: str, environment: Environment, job: Job, place: JobPlace) -> None:
-    for name in ("turns", "observation_tokens"):
-        check_lengths(f"{field}.{name}", getattr(environment, name), place)
-    for name in ("step_seconds", "final_step_seconds", "reset_seconds"):
-        _check_seconds(f"{field}.{name}", getattr(environment, name), place)
-    most = longest(environment.turns)
-    if environment.observation_tokens is None and most > 1:
-        raise place.error(
-            f"{field}.observation_tokens",
-            f"is missing: episodes have up to {most} turns, and each step but the last adds to the context",
-            allowed="tokens that a step adds, a number or a distribution",
-        )
-    tokens = longest(job.workload.response_tokens)
-    if most > tokens:
-        raise place.error(
-            f"{field}.turns",
-            f"episodes have up to {most} turns, and workload.response_tokens, all turns together, at most "
-            f"{tokens}",
-            value=most,
-            allowed=f"at most {tokens}",
-        )
-
-
-def _check_seconds(field: str, seconds: Seconds | None, place: JobPlace) -> None:
-    if isinstance(seconds, UniformSeconds) and seconds.low > seconds.high:
-        allowed = f"at most {seconds.high:g}"
-        raise place.error(f"{field}.low", "is above high", value=seconds.low, allowed=allowed)
-    if isinstance(seconds, EmpiricalSeconds) and not seconds.values:
-        raise place.error(f"{field}.values", "is empty", allowed="at least one time in seconds")
-    if isinstance(seconds, PercentileSeconds) and seconds.p99 < seconds.p50:
-        allowed = f"at least {seconds.p50:g}"
-        raise place.error(f"{field}.p99", "is below p50", value=seconds.p99, allowed=allowed)
-    if isinstance(seconds, LognormalSeconds | PercentileSeconds) and seconds.max is not None:
-        usual = seconds.mean if isinstance(seconds, LognormalSeconds) else seconds.p50
-        if usual > seconds.max:
-            words, allowed = "is below the usual seconds", f"at least {usual:g}"
-            raise place.error(f"{field}.max", words, value=seconds.max, allowed=allowed)
-
-
-def check_host_cores(job: Job, place: JobPlace) -> None:
-    """Check that the nodes of a resolved job have the cores that steps hold (a rule of plans).
-
-    Raises:
-        FileError: A step, or all workers that are asked for, hold more.
-    """
-    problem = lacking_cores(job)
-    if problem is not None:
-        field = problem.field.removeprefix("job.")
-        raise place.error(field, problem.words, value=problem.value, allowed=problem.allowed)
-
+from rlplan.workload import Environment, Evaluation, Lengths, Texts, TraceFile, Workload
 
 # The engines that a job gets when it names none: on CPU what this project itself runs, on GPU what
 # RL frameworks commonly run.

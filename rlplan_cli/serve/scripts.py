@@ -225,7 +225,7 @@ def _set_in_text(source: Source, path: Path, settings: Settings, wanted: dict[st
     Raises:
         FileError: It has no place there.
     """
-    from rlplan.planner.configs.writing.patching import text_with
+    from rlplan.planner.configs.writing.in_place import text_with
 
     def read(new: str) -> Settings:
         path.write_text(new, encoding="utf-8")

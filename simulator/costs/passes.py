@@ -28,14 +28,9 @@ from rlplan.profiles.analytic.ordered import distinct
 from rlplan.results.forecast import CALL
 from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.columns import SHARD_COLUMNS, Flags, Floats, Ints
-from rlplan.simulator.costs.pricing import (
-    Direction,
-    Setting,
-    pass_seconds,
-    setting_of,
-    stages_apart,
-)
+from rlplan.simulator.costs.pricing import Direction, pass_seconds
 from rlplan.simulator.costs.rows import batch_of, planned_seconds, waiting
+from rlplan.simulator.costs.setting import Setting, setting_of, stages_apart
 from rlplan.simulator.costs.taskcost import (
     DRIVER,
     GRADIENTS_TO_HOST,
@@ -61,9 +56,7 @@ from rlplan.simulator.costs.teaching import candidate_bytes, taught_bytes
 from rlplan.simulator.costs.towers import training_passes
 from rlplan.simulator.model import OFFLOADED, kinds_of_stages
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
-from rlplan.simulator.workload import (
-    held_by,
-)
+from rlplan.simulator.workload import held_by
 from rlplan.workload import longest
 
 # Rows of the packed arrays. The first two are seconds; of the others sums keep the largest.

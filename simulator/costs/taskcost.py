@@ -14,7 +14,6 @@ from rlplan.calibration import NO_CALIBRATION, Factor, WorkKind
 from rlplan.dataflow import BYTES_PER_SAMPLE, BYTES_PER_TOKEN, TOP_LOG_PROBS
 from rlplan.estimate import ZERO, Estimate, Source, total
 from rlplan.framework import FrameworkSheet, HostTime
-from rlplan.job import TrainerOptions
 from rlplan.plan import HOST_DEVICE
 from rlplan.probing import ModelPass
 from rlplan.profiles.analytic.efficiencies import (
@@ -31,6 +30,7 @@ from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.workload import statistics_of
+from rlplan.trainers import TrainerOptions
 from rlplan.workload import Workload
 
 # The part of an update's cost that `driver_of` tells.

@@ -11,24 +11,16 @@ import math
 from dataclasses import replace
 from functools import lru_cache
 
-from rlplan.models import (
-    PRECISIONS,
-    Batch,
-    Elementwise,
-    Gemm,
-    ModelArchitecture,
-    Operators,
-    Shard,
-)
+from rlplan.models import PRECISIONS, Batch, Elementwise, Gemm, ModelArchitecture, Operators, Shard
 from rlplan.profiles.tables.remembered import kept_with
 from rlplan.simulator.costs.pricing import (
     Direction,
     PassSeconds,
-    Setting,
     in_wide_format,
     pass_seconds,
     price,
 )
+from rlplan.simulator.costs.setting import Setting
 from rlplan.simulator.model import backward_operators
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.workload import Held, held_by, prompts_held, samples_sharing

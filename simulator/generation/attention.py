@@ -14,7 +14,8 @@ from rlplan.models import PRECISIONS, ModelArchitecture
 from rlplan.parts.grouped_attention import q_heads, seen_pairs
 from rlplan.parts.latent_attention import sizes_of
 from rlplan.sheets import DeviceSheet, StepCosts
-from rlplan.simulator.costs.pricing import LATENT_ATTENTION, Setting, in_wide_format
+from rlplan.simulator.costs.pricing import LATENT_ATTENTION, in_wide_format
+from rlplan.simulator.costs.setting import Setting
 from rlplan.simulator.model import NARROW_BYTES
 
 # Those that attend to what an index chose: their own, or that of a layer before.

@@ -4,7 +4,8 @@ from rlplan.dispatchers import dispatcher_over
 from rlplan.estimate import Estimate, Source
 from rlplan.models import Collective
 from rlplan.sheets import StepCosts
-from rlplan.simulator.costs.pricing import Setting, exchange_seconds
+from rlplan.simulator.costs.pricing import exchange_seconds
+from rlplan.simulator.costs.setting import Setting
 
 NVLINK = "nvlink"  # by which all GPUs of a node reach one another, as engines' own kernels ask for
 NEXT_TO_NO_BYTES = 1.0  # a message so small that its time is the collective's fixed cost

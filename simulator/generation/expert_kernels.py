@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from rlplan.models import PRECISIONS, Collective, Elementwise, ModelArchitecture, Operators
 from rlplan.sheets import StepCosts
-from rlplan.simulator.costs.pricing import Setting
+from rlplan.simulator.costs.setting import Setting
 
 # What brings tokens to experts, of the operators of `rlplan/parts/experts.py`.
 BRINGS_TOKENS = "dispatch"

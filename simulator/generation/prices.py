@@ -34,14 +34,12 @@ from rlplan.profiles.tables.remembered import kept_with, remembered
 from rlplan.sheets import EngineSheet
 from rlplan.simulator.costs.pricing import (
     PassSeconds,
-    Setting,
-    in_fewest_stages,
     in_wide_format,
     operator_seconds,
     pass_seconds,
     price,
-    setting_of,
 )
+from rlplan.simulator.costs.setting import Setting, in_fewest_stages, setting_of
 from rlplan.simulator.costs.towers import seconds_per_prompt_token
 from rlplan.simulator.generation.attention import LatentCosts, cached_value_bytes, of_prompts
 from rlplan.simulator.generation.exchanges import exchanged

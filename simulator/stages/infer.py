@@ -8,7 +8,8 @@ from rlplan.results.forecast import CALL
 from rlplan.simulator.columns import Floats
 from rlplan.simulator.costs import layouts
 from rlplan.simulator.costs.layouts import passes_cost
-from rlplan.simulator.costs.pricing import pass_seconds, setting_of
+from rlplan.simulator.costs.pricing import pass_seconds
+from rlplan.simulator.costs.setting import setting_of
 from rlplan.simulator.costs.taskcost import (
     ENVIRONMENT,
     TaskCost,

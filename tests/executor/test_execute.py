@@ -18,17 +18,11 @@ from rlplan.executor.control.metrics import read_metrics
 from rlplan.executor.execute import execute
 from rlplan.files.decoding import read_json, read_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import (
-    CacheOffload,
-    JudgeModel,
-    NodeGroup,
-    Rewards,
-    Speculation,
-    TrainerOptions,
-)
+from rlplan.job import CacheOffload, JudgeModel, NodeGroup, Rewards, Speculation
 from rlplan.models import Adapter
 from rlplan.plan import Plan
 from rlplan.results.measurement import MeasuredRun
+from rlplan.trainers import TrainerOptions
 from tests.executor.plans import ALL_ROLES, TINY, make_job, make_plan
 
 ROOT = Path(__file__).parents[2]

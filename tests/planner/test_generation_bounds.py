@@ -21,7 +21,7 @@ from rlplan.planner.exact.generation_bounds import (
 )
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.profiles.facts import DeviceFacts, load_facts
-from rlplan.simulator.costs.pricing import setting_on
+from rlplan.simulator.costs.setting import setting_on
 from rlplan.simulator.generation.generating import steps_of
 from rlplan.simulator.generation.prices import ReplicaSetting, engine_steps
 from rlplan.simulator.generation.shares import longest_shares, waits

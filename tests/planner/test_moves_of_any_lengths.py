@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import NO_SPECS, DynamicSampling, Engines, TrainerOptions
+from rlplan.job import NO_SPECS, DynamicSampling, Engines
 from rlplan.models import Adapter
 from rlplan.planner.exact.generations import WeightMoves, of_any_lengths
 from rlplan.planner.exact.space import Space, forget
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.answers import answers_of
+from rlplan.trainers import TrainerOptions
 from rlplan.workload import Uniform, Workload
 from tests.planner.test_shared_tables import JOB
 

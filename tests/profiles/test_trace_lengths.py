@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlplan.errors import FileError
-from rlplan.profiles.jobs.resolve import MAX_VALUES, read_trace
+from rlplan.profiles.jobs.traces import MAX_VALUES, read_trace
 from rlplan.workload import TraceFile, longest, mean_length
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from rlplan.algorithms import load_algorithm
 from rlplan.evals.settings.serving import device_facts
 from rlplan.plan import TaskPlan
-from rlplan.simulator.costs.pricing import setting_on
+from rlplan.simulator.costs.setting import setting_on
 from rlplan.simulator.generation.prices import ReplicaSetting
 from rlplan.simulator.placed import PlacedTask, PlacedTransition, Site
 

@@ -7,7 +7,6 @@ import pytest
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import TrainerOptions
 from rlplan.layout import ModelCut
 from rlplan.models import Adapter, Batch, Gemm, Shard
 from rlplan.plan import TaskPlan
@@ -25,6 +24,7 @@ from rlplan.simulator.model import (
 )
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_cost, task_memory
+from rlplan.trainers import TrainerOptions
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 from tests.simulator.placing import transition
 

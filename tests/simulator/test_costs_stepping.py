@@ -14,7 +14,8 @@ from rlplan.models import Adapter, Batch
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine, load_model
 from rlplan.sheets import StepCosts
-from rlplan.simulator.costs.pricing import pass_seconds, setting_on
+from rlplan.simulator.costs.pricing import pass_seconds
+from rlplan.simulator.costs.setting import setting_on
 from rlplan.simulator.generation.generating import (
     EngineClock,
     generated,

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from rlplan.dispatchers import DISPATCHERS, Reach, dispatcher_over, distinct, neighbouring
 from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import TrainerOptions
 from rlplan.models import (
     Attention,
     Batch,
@@ -27,11 +26,12 @@ from rlplan.simulator.costs.pricing import (
     fused_attention_seconds,
     pass_seconds,
     price,
-    setting_of,
 )
+from rlplan.simulator.costs.setting import setting_of
 from rlplan.simulator.model import layer_activation_bytes, layer_operators, recomputed_operators
 from rlplan.simulator.placed import PlacedTask, Site
 from rlplan.simulator.timeline.assemble import _of_usual_dispatchers, assumptions_of
+from rlplan.trainers import TrainerOptions
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of
 
 MODEL = "qwen3-30b-a3b"

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from rlplan.errors import MissingFactError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import TrainerOptions
 from rlplan.models import Batch
 from rlplan.parts import expert_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_engine, load_model
-from rlplan.simulator.costs.pricing import HOST_SPREAD, pass_seconds, setting_of
+from rlplan.simulator.costs.pricing import HOST_SPREAD, pass_seconds
+from rlplan.simulator.costs.setting import setting_of
 from rlplan.simulator.placed import PlacedTask
 from rlplan.simulator.stages import task_cost, task_memory
+from rlplan.trainers import TrainerOptions
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 
 MODULES, STACKED = "qwen3-30b-a3b", "qwen3-vl-30b-a3b"

@@ -6,7 +6,6 @@ import pytest
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.framework import HostUse
-from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
 from rlplan.plan import Plan, TaskPlan
 from rlplan.profiles.catalog import load_model
@@ -16,6 +15,7 @@ from rlplan.simulator.placed import PlacedPlan, PlacedTask
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.assemble import memory_shortage
 from rlplan.simulator.timeline.pool_memory import host_capacity_bytes, host_terms, pool_memory
+from rlplan.trainers import TrainerOptions
 from tests.simulator.cost_jobs import A100, PPO, facts_of, job_of, site_of
 from tests.simulator.test_memory import FACTS, JOB, colocated, memory_of
 

@@ -15,7 +15,8 @@ from rlplan.profiles.catalog import load_engine, load_model
 from rlplan.profiles.jobs.checks import architecture_fault
 from rlplan.simulator.columns import columns_of
 from rlplan.simulator.costs.layouts import layout_seconds
-from rlplan.simulator.costs.pricing import _layer_launch, pass_seconds, setting_of
+from rlplan.simulator.costs.pricing import _layer_launch, pass_seconds
+from rlplan.simulator.costs.setting import setting_of
 from rlplan.simulator.memory.task_memory import layout_memory, passes_memory
 from rlplan.simulator.model import kinds_of_stages, shard_parameters
 from rlplan.simulator.placed import PlacedTask, PlacedTasks

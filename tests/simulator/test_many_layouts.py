@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Engines, Job, NodeGroup, TrainerOptions
+from rlplan.job import Engines, Job, NodeGroup
 from rlplan.models import Adapter
 from rlplan.plan import TaskPlan
 from rlplan.profiles.analytic.ordered import row_keys
@@ -22,6 +22,7 @@ from rlplan.simulator.costs.layouts import layout_seconds
 from rlplan.simulator.memory.task_memory import layout_memory
 from rlplan.simulator.placed import PlacedTask, PlacedTasks, site_at
 from rlplan.simulator.stages import task_cost, task_memory
+from rlplan.trainers import TrainerOptions
 from rlplan.workload import Lognormal, Workload
 from tests.cases import draws
 

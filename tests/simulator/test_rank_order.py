@@ -10,7 +10,8 @@ from rlplan.models import Collective
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_device, load_engine
 from rlplan.profiles.facts import DeviceFacts
-from rlplan.simulator.costs.pricing import price, setting_on
+from rlplan.simulator.costs.pricing import price
+from rlplan.simulator.costs.setting import setting_on
 from rlplan.simulator.placed import Site
 
 # Megatron-Core, parallel_state.initialize_model_parallel: "we have a total of 16 GPUs denoted by g0 ... g15 and we use

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import TrainerOptions
 from rlplan.models import FP32_BYTES, KeptBatch, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import engine_names, load_engine, load_model
@@ -32,6 +31,7 @@ from rlplan.simulator.workload import (
     straggler_fraction,
     waiting_fraction,
 )
+from rlplan.trainers import TrainerOptions
 from rlplan.workload import Empirical, Uniform, Workload
 from tests.simulator.cost_jobs import GRPO, facts_of, job_of
 

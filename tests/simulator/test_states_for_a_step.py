@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
@@ -17,6 +16,7 @@ from rlplan.simulator.memory.task_memory import layout_memory
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import host_terms, off_loaded_terms
+from rlplan.trainers import TrainerOptions
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 
 PARAMETERS = num_parameters(load_model("qwen2.5-7b"))

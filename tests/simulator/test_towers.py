@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import NodeGroup, TrainerOptions
+from rlplan.job import NodeGroup
 from rlplan.models import Adapter, Batch, Shard
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
@@ -16,18 +16,14 @@ from rlplan.profiles.jobs.checks import JobPlace, check_images
 from rlplan.profiles.jobs.logged_lengths import with_logged_lengths
 from rlplan.profiles.sheets import sheet_names
 from rlplan.simulator.costs.layouts import passes_cost
-from rlplan.simulator.costs.pricing import setting_of
-from rlplan.simulator.costs.towers import (
-    around_sound,
-    layers_of,
-    tower_pass,
-    training_passes,
-)
+from rlplan.simulator.costs.setting import setting_of
+from rlplan.simulator.costs.towers import around_sound, layers_of, tower_pass, training_passes
 from rlplan.simulator.generation.judging import taught_workload
 from rlplan.simulator.memory.task_memory import ACTIVATIONS, FRAGMENTATION, STEP
 from rlplan.simulator.model import flops_of, layer_operators
 from rlplan.simulator.placed import PlacedTask, site_at
 from rlplan.simulator.stages import task_cost, task_memory
+from rlplan.trainers import TrainerOptions
 from rlplan.workload import Logged, PromptImages, PromptSounds
 from tests.simulator.cost_jobs import GRPO, facts_of, job_of
 

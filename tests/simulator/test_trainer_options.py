@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from rlplan.errors import MissingFactError
 from rlplan.estimate import Estimate, Source
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import TrainerOptions
 from rlplan.parts import num_parameters
 from rlplan.plan import TaskPlan
 from rlplan.profiles.catalog import load_model
@@ -36,6 +35,7 @@ from rlplan.simulator.memory.task_memory import gathers_weights
 from rlplan.simulator.placed import PlacedTask, PlacedTasks
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import host_terms
+from rlplan.trainers import TrainerOptions
 from rlplan.workload import Lognormal
 from tests.simulator.cost_jobs import PPO, facts_of, job_of, site_of
 

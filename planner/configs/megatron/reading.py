@@ -14,7 +14,6 @@ from rlplan.job import (
     KlPlace,
     OldLogProb,
     Role,
-    TrainerOptions,
     WeightSync,
 )
 from rlplan.models import Adapter, LinearShare, Precision, TrainingPrecision
@@ -50,6 +49,7 @@ from rlplan.planner.configs.sizes import (
 )
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.catalog import load_model
+from rlplan.trainers import TrainerOptions
 
 ENGINE: Final = "sglang-0.5.6"
 # Specifications of slime and miles that put transformers' linear attention into Megatron's layers.

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
-from rlplan.job import TrainerOptions
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
 from rlplan.planner.configs.margins import UNSURE, kept_share, sure_share
@@ -41,6 +40,7 @@ from rlplan.simulator.simulate import simulate
 from rlplan.simulator.timeline.agenda import agenda_of
 from rlplan.simulator.timeline.assemble import device_pools
 from rlplan.simulator.timeline.pool_memory import TRANSITION, memory_moments, pool_memory
+from rlplan.trainers import TrainerOptions
 
 SHOWN: Final = 3
 # Plans that are simulated: a few tenths of a second together on a laptop.

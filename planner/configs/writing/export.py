@@ -10,7 +10,7 @@ from typing import Final
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import FileError
-from rlplan.job import WHOLE_STEP, Captured, Job, KlPlace, Role, State
+from rlplan.job import Job, KlPlace, Role
 from rlplan.plan import Plan, Recompute, ResourcePool, TaskPlan
 from rlplan.planner.configs.frameworks import framework_of_steps
 from rlplan.planner.configs.losses import MOMENTS, words_of
@@ -18,6 +18,7 @@ from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
 from rlplan.planner.configs.reading.sheet import ROLE, ConfigSheet, Scalar, Setting
 from rlplan.planner.configs.sizes import GRAPHED
 from rlplan.profiles.sheets import hugging_face_ids, load_framework, load_model, model_names
+from rlplan.trainers import WHOLE_STEP, Captured, State
 from rlplan.workload import longest
 
 GENERATE, UPDATE = "actor.generate", "actor.update"

@@ -10,7 +10,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
 from rlplan.errors import FileError
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, Role, State, TrainerOptions
+from rlplan.job import Job, Role
 from rlplan.plan import USUAL_MODE, Plan, PlanDraft, TaskDraft
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.frameworks import absent, check_parts, has, load_part
@@ -36,6 +36,7 @@ from rlplan.profiles.facts import Facts
 from rlplan.simulator.placed import PlacedPlan
 from rlplan.simulator.stages import task_memory
 from rlplan.simulator.timeline.pool_memory import staying
+from rlplan.trainers import State, TrainerOptions
 from rlplan.units import show_bytes
 from rlplan.workload import Workload, longest, mean_length
 

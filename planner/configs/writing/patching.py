@@ -3,9 +3,9 @@
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, cast
@@ -37,12 +37,8 @@ from rlplan.planner.configs.reading.sheet import LaunchSheet
 from rlplan.planner.configs.reading.toml_files import NOTHING
 from rlplan.planner.configs.writing.export import losses_of
 from rlplan.planner.configs.writing.exporting import leaves_gpus, of_version, start_of_version
-from rlplan.planner.configs.writing.texts import (
-    is_of_shell,
-    texts_started,
-    texts_with,
-    texts_without,
-)
+from rlplan.planner.configs.writing.in_place import followers, place_of, says, text_with
+from rlplan.planner.configs.writing.texts import is_of_shell, texts_started, texts_without
 from rlplan.profiles.facts import Facts, load_facts
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.simulate import simulate
@@ -78,8 +74,6 @@ START = "what is started"
 MODEL = "--model"
 NOTHING_GIVEN = FrozenDict[str, str]()
 NOTHING_IN_FRONT = FrozenDict[str, tuple[str, ...]]()
-# Folders above a script, and files in each, that stand beside its new text while that is read: what it sources or builds on.
-FOLDERS_ABOVE, MOST_FILES = 4, 2000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,9 +299,9 @@ def _changed(
         text, settings = changed, said
         first = changes.get(key, PatchedKey(key=key, before=before.given(key), after=value))
         changes[key] = replace(first, after=value)
-        for follower in _followers(settings, before, key):
+        for follower in followers(settings, before, key):
             own = before.given(follower) if values.get(follower) is None else values[follower]
-            if follower not in changes and not _says(settings, (follower, own)):
+            if follower not in changes and not says(settings, (follower, own)):
                 wanted.append((follower, own))
     return text, settings
 
@@ -387,7 +381,7 @@ def _filled(
     """Yield a text that lacks a switch with one more of a plan's values: what the switch stood for may have to be said then."""
     own = shorter.settings
     for key, value in values.items():
-        missing = own.given(key) is None and value is not None and not _says(own, (key, value))
+        missing = own.given(key) is None and value is not None and not says(own, (key, value))
         if not missing or _is_elsewhere(own.sheet.launch, key):
             continue
         with suppress(UserError):
@@ -544,7 +538,7 @@ def _front(settings: Settings, values: Mapping[str, Any]) -> tuple[str, ...]:
     """
     launch, words = settings.sheet.launch, list[str]()
     for key, value in values.items():
-        if _is_elsewhere(launch, key) and value is not None and not _says(settings, (key, value)):
+        if _is_elsewhere(launch, key) and value is not None and not says(settings, (key, value)):
             words += argument(settings, key, value) or ()
     return tuple(words)
 
@@ -576,7 +570,7 @@ def _without(
             found.given(key) is None
             and found.sheet.version == settings.sheet.version  # some keys tell which it is
             and found.flat.keys() - {key} == settings.flat.keys() - {key}
-            and not _followers(found, settings, key)
+            and not followers(found, settings, key)
         ):
             return _Shorter(key, new, found)
     return None
@@ -631,7 +625,7 @@ def differing(
         (key, value)
         for key, value in values.items()
         if value is not None
-        and (not _says(settings, (key, value)) or (has_off and settings.given(key) is None))
+        and (not says(settings, (key, value)) or (has_off and settings.given(key) is None))
         and (can_add or settings.given(key) is not None or argument(settings, key, value))
     )
     return needed_assignments(differs, typed)
@@ -700,64 +694,6 @@ def _check_models(script: Path, found: Imported, plan: Plan) -> None:
             raise FileError(str(script), problem, value=name, allowed="a plan of this script")
 
 
-def _says(settings: Settings, assignment: Assignment) -> bool:
-    """Tell whether a key has a value; of a switch that no word turns off, off is that it is not there."""
-    key, value = assignment
-    given = settings.given(key)
-    if given is None:
-        if key in settings.flat and value == NOTHING[0]:
-            return True
-        sheet = settings.sheet
-        return value is False and sheet.arguments == "flags" and not sheet.valued_switches
-    return typed_value(given) == typed_value(value)
-
-
-@contextmanager
-def place_of(script: Path) -> Iterator[Path]:
-    """Yield a file in whose place a script's text is read as in its own: what stands beside and above that is linked there."""
-    own = script.absolute()
-    chain = [*reversed(own.parents[:FOLDERS_ABOVE]), own]
-    with TemporaryDirectory() as made:
-        place = Path(made)
-        for folder, inner in pairwise(chain):
-            with suppress(OSError):  # a folder that may not be listed
-                for each in islice(folder.iterdir(), MOST_FILES):
-                    if each.name != inner.name:
-                        (place / each.name).symlink_to(each)
-            place /= inner.name
-            if inner != own:
-                place.mkdir()
-        yield place
-
-
-def text_with(
-    text: str,
-    script: Path,
-    settings: Settings,
-    assignment: Assignment,
-    read: Callable[[str], Settings],
-) -> tuple[str, Settings] | None:
-    """Return a script's text with one key's value, and what it says then: no other keys, and if it can be all else as before.
-
-    None where its text has no place for it.
-
-    Args:
-        read: Returns what a text says where the script stands.
-    """
-    follows = None
-    for new in texts_with(text, script, settings, assignment):
-        try:
-            found = read(new)
-        except UserError:
-            continue
-        if not _says(found, assignment) or not _has_all(found, settings, assignment[0]):
-            continue
-        if not _followers(found, settings, assignment[0]):
-            return new, found
-        follows = follows or (new, found)
-    return follows
-
-
 def _without_place(
     script: Path, settings: Settings, assignments: Sequence[Assignment]
 ) -> FileError:
@@ -777,22 +713,3 @@ def _without_place(
         f'a last line "$@"; or {whole}',
     )
     return FileError(str(script), problem, field=" ".join(words), allowed=allowed)
-
-
-def _has_all(found: Settings, before: Settings, key: str) -> bool:
-    """Tell whether settings have the keys that they had before and one more.
-
-    An empty mapping is none once it holds that, and a key that has a value has no mapping.
-    """
-    kept = (name for name in before.flat if not name.startswith(f"{key}."))
-    others = {name for name in kept if name != key and not key.startswith(f"{name}.")}
-    return others == {name for name in found.flat if name != key}
-
-
-def _followers(found: Settings, before: Settings, key: str) -> tuple[str, ...]:
-    """Return the other keys that have other values than before: a YAML file may make them of the key."""
-    return tuple(
-        name
-        for name, each in found.flat.items()
-        if name != key and each.value != before.given(name)
-    )

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
-from rlplan.job import Engines, Hyperparameters, OldLogProb, Role, TrainerOptions
+from rlplan.job import Engines, Hyperparameters, OldLogProb, Role
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.broken import actor_of
@@ -51,6 +51,7 @@ from rlplan.planner.frameworks.areal.allocation import (
     allocations_of,
 )
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.trainers import TrainerOptions
 
 PPO: Final = "ppo"
 COLOCATION: Final = "colocation"

@@ -7,21 +7,16 @@ from typing import Any, Final
 from rlplan.algorithms import load_algorithm
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml
-from rlplan.job import Job, Role, TrainerOptions
+from rlplan.job import Job, Role
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.reading.versions import lacks_key
 from rlplan.planner.configs.run import unusual, with_adapter_sent, with_own_reference
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.areal.allocation import ARCHON, FSDP
-from rlplan.planner.frameworks.areal.reading import (
-    COLOCATION,
-    DISK,
-    OPTIMIZERS,
-    PPO,
-    SGLANG,
-)
+from rlplan.planner.frameworks.areal.reading import COLOCATION, DISK, OPTIMIZERS, PPO, SGLANG
 from rlplan.planner.placements.arrangements import Arrangement
+from rlplan.trainers import TrainerOptions
 
 START: Final = "examples/math/gsm8k_rl.py"
 MODELS: Final[tuple[Role, ...]] = ("actor", "critic", "reference")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from rlplan.algorithms import load_algorithm
-from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role, TrainerOptions
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
 from rlplan.models import Adapter, OptimizerKind
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.broken import actor_of
@@ -36,6 +36,7 @@ from rlplan.planner.configs.verl_family import (
     updates_of_rows,
 )
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.trainers import TrainerOptions
 
 TRAINER: Final = "fsdp"
 REMAX: Final = "remax"

@@ -11,7 +11,6 @@ from rlplan.job import (
     Hyperparameters,
     KlPlace,
     Role,
-    TrainerOptions,
     WeightSync,
 )
 from rlplan.models import Adapter, Precision, TrainingPrecision
@@ -58,6 +57,7 @@ from rlplan.planner.frameworks.ms_swift.batches import (
 )
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.trainers import TrainerOptions
 
 GRPO: Final = "grpo"
 AT_ONCE: Final = WeightSync(

@@ -6,15 +6,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
-from rlplan.job import (
-    DynamicSampling,
-    Engines,
-    Hyperparameters,
-    KlPlace,
-    Role,
-    Teacher,
-    TrainerOptions,
-)
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role, Teacher
 from rlplan.models import Adapter, OptimizerKind, Precision, TrainingPrecision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, TaskPlan
 from rlplan.planner.configs.losses import (
@@ -42,6 +34,7 @@ from rlplan.planner.configs.sizes import (
 )
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.profiles.sheets import engine_names, load_framework
+from rlplan.trainers import TrainerOptions
 
 # The engine sheet of each back end; Megatron's own has none, and is taken for vLLM.
 ENGINE_SHEETS: Final = {

@@ -3,13 +3,14 @@
 from typing import Final
 
 from rlplan.files.writing import to_yaml
-from rlplan.job import Job, Role, TrainerOptions
+from rlplan.job import Job, Role
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.reading.sheet import ConfigSheet
 from rlplan.planner.configs.run import with_adapter_sent
 from rlplan.planner.configs.writing.export import UPDATE, Export, Variable, spread_out
 from rlplan.planner.frameworks.nemo_rl.reading import ENGINE_SHEETS
 from rlplan.planner.placements.arrangements import Arrangement
+from rlplan.trainers import TrainerOptions
 from rlplan.units import GIB
 
 FUSED_ADAM: Final = "transformer_engine.pytorch.optimizers.fused_adam.FusedAdam"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role, TrainerOptions
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, Role
 from rlplan.models import Precision, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, TaskPlan
 from rlplan.planner.configs.losses import (
@@ -28,6 +28,7 @@ from rlplan.planner.configs.sizes import (
     zero_stage,
 )
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.trainers import TrainerOptions
 
 DEEPSPEED, OLMO = "deepspeed", "olmo"
 OLMO_START: Final = ("grpo.py", ".grpo")

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
-from rlplan.job import Engines, Hyperparameters, Role, TrainerOptions
+from rlplan.job import Engines, Hyperparameters, Role
 from rlplan.models import Adapter, Precision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, InFlight, TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
@@ -22,6 +22,7 @@ from rlplan.planner.configs.sizes import (
 )
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.trainers import TrainerOptions
 
 TRAINER: Final = "deepspeed"
 PADDING: Final = "deepspeed-zero3"

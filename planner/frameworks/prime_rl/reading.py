@@ -5,13 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from rlplan.job import (
-    USUAL_WEIGHT_SYNC,
-    Engines,
-    Hyperparameters,
-    TrainerOptions,
-    WeightSync,
-)
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, WeightSync
 from rlplan.models import Adapter, Precision
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.broken import actor_of
@@ -23,6 +17,7 @@ from rlplan.planner.configs.run import ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, W
 from rlplan.planner.configs.sizes import MOST_RUNNING, SERVICE, divided, models_of, rollout_engine
 from rlplan.planner.configs.verl_family import GRADIENTS
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.trainers import TrainerOptions
 
 TRAINER: Final = "fsdp"
 # The version of what was before its tags.

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from rlplan.job import Engines, Hyperparameters, KlPlace, OldLogProb, Role, TrainerOptions
+from rlplan.job import Engines, Hyperparameters, KlPlace, OldLogProb, Role
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
@@ -24,6 +24,7 @@ from rlplan.planner.configs.sizes import (
 from rlplan.planner.frameworks.roll.devices import Placement, check_devices, placement_of
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.trainers import TrainerOptions
 from rlplan.units import MIB
 
 MEGATRON, FSDP, DEEPSPEED = "megatron", "fsdp", "deepspeed"

@@ -6,15 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rlplan.algorithms import load_algorithm
-from rlplan.job import (
-    DynamicSampling,
-    Engines,
-    Hyperparameters,
-    KlPlace,
-    OldLogProb,
-    Role,
-    TrainerOptions,
-)
+from rlplan.job import DynamicSampling, Engines, Hyperparameters, KlPlace, OldLogProb, Role
 from rlplan.models import Adapter, Precision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, Recompute, TaskPlan
 from rlplan.planner.configs.broken import actor_of, divides
@@ -43,6 +35,7 @@ from rlplan.planner.configs.sizes import (
 )
 from rlplan.planner.configs.verl_family import GRADIENTS, updates_of_rows
 from rlplan.planner.plans.trained import TrainerSizes
+from rlplan.trainers import TrainerOptions
 from rlplan.units import GIB
 
 FSDP, MEGATRON, DEEPSPEED = "fsdp", "megatron", "deepspeed"

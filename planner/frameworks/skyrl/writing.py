@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import DynamicSampling, Job, Role, TrainerOptions
+from rlplan.job import DynamicSampling, Job, Role
 from rlplan.plan import ENDLESS_MODE
 from rlplan.planner.configs.losses import NO_LIMIT, words_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet
@@ -22,6 +22,7 @@ from rlplan.planner.frameworks.skyrl.reading import CISPO, DUAL, FSDP, MEGATRON,
 from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.trainers import TrainerOptions
 from rlplan.units import GIB
 
 # How versions of skyrl_train are called here.

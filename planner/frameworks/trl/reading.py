@@ -5,14 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, cast
 
-from rlplan.job import (
-    USUAL_WEIGHT_SYNC,
-    Engines,
-    Hyperparameters,
-    Role,
-    TrainerOptions,
-    WeightSync,
-)
+from rlplan.job import USUAL_WEIGHT_SYNC, Engines, Hyperparameters, Role, WeightSync
 from rlplan.models import Adapter, Precision, TrainingPrecision
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
@@ -48,6 +41,7 @@ from rlplan.planner.frameworks.trl.batches import (
 )
 from rlplan.planner.plans.trained import TrainerSizes
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.trainers import TrainerOptions
 
 TRANSFORMERS, SHARDED = "trl-transformers", "trl-transformers-sharded"
 RLOO: Final = "rloo"

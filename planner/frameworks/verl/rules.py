@@ -17,11 +17,9 @@ from rlplan.planner.frameworks.verl.reading import (
     CUTS_EXPERTS,
     FULLY_ASYNC,
     is_fully_async,
-    of_role,
-    roles_of,
     starts_empty,
-    trainer_of,
 )
+from rlplan.planner.frameworks.verl.trainers import of_role, roles_of, trainer_of
 
 MEGATRON: Final = ("megatron", "mlite")
 FSDP: Final = "fsdp"

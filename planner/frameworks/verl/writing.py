@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from rlplan.job import Role, TrainerOptions
+from rlplan.job import Role
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.losses import NO_LIMIT
 from rlplan.planner.configs.models import published_four_bits
@@ -19,6 +19,7 @@ from rlplan.planner.configs.writing.export import (
 )
 from rlplan.profiles.catalog import load_engine
 from rlplan.rules.layouts import FULLY_SHARDED
+from rlplan.trainers import TrainerOptions
 from rlplan.units import MIB
 
 ROLLOUT, REWARD = "actor_rollout_ref.rollout", "reward.reward_model"

@@ -9,22 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlplan.errors import FileError
-from rlplan.job import TrainerOptions
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.frameworks import CODE_PARTS, frameworks_with
-from rlplan.planner.configs.importing import (
-    IN_ONE_TENSOR,
-    ONE_BY_ONE,
-    TOGETHER,
-    ImportOptions,
-    imported,
-)
+from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.notes import IN_ONE_TENSOR, ONE_BY_ONE, TOGETHER
 from rlplan.planner.configs.reading.telling import starts_of
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.layouts.settings import token_budgets
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.frameworks import DATA_PARTS
+from rlplan.trainers import TrainerOptions
 from rlplan.workload import PromptImages, Workload
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT

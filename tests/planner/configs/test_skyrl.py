@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from rlplan.errors import FileError
-from rlplan.job import TrainerOptions
 from rlplan.planner.configs.broken import rules_of
 from rlplan.planner.configs.environments import GivenEnvironments
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import imported, settings_of
 from rlplan.planner.measured.logs import read_log
 from rlplan.profiles.frameworks import DATA_PARTS
+from rlplan.trainers import TrainerOptions
 from rlplan_cli.config_options import framework_of
 from tests.house.tree import ROOT
 from tests.planner.configs.test_keys_of_skyrl import BASES, OPTIONS

@@ -12,7 +12,7 @@ import pytest
 from rlplan.calibration import STAGE_TASKS
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Checkpoints, Job, PrefillApart, TrainerOptions
+from rlplan.job import Checkpoints, Job, PrefillApart
 from rlplan.plan import PlanDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
@@ -31,6 +31,7 @@ from rlplan.reports.tables.accuracy import step_check_table, verdict_lines
 from rlplan.results.measurement import LoggedSteps
 from rlplan.simulator.costs.taskcost import DRIVER, STATES_AWAY, STATES_BACK
 from rlplan.simulator.simulate import simulate
+from rlplan.trainers import TrainerOptions
 from rlplan.workload import Environment, Evaluation
 from tests.planner.configs.test_importing import OPTIONS
 
