@@ -254,26 +254,35 @@ MEMORY_STEPS = (
 SHOWN_TERMS = 4
 
 
-def least_misfit(choose: Callable[[Facts], Plan], facts: Facts, none_fits: InfeasibleError) -> Plan:
+def least_misfit(
+    choose: Callable[[Facts], Plan],
+    facts: Facts,
+    none_fits: InfeasibleError,
+    fits: Callable[[Facts], bool] | None = None,
+) -> Plan:
     """Return the plan that would be chosen on devices of little more memory than there is.
 
     Args:
         choose: Returns a plan by facts, or raises `InfeasibleError`.
         none_fits: What it raised by these facts.
+        fits: Tells by facts whether there is a plan to choose, sooner than that is chosen; None asks `choose`.
 
     Raises:
         InfeasibleError: Memory is not what is short.
     """
     found: dict[int, Plan] = {}
 
-    def fits(at: int) -> bool:
+    def chosen(at: int) -> bool:
         with suppress(InfeasibleError):
             found[at] = choose(facts.with_memory(MEMORY_STEPS[at]))
         return at in found
 
+    def is_enough(at: int) -> bool:
+        return chosen(at) if fits is None else fits(facts.with_memory(MEMORY_STEPS[at]))
+
     # What fits some memory fits a larger one.
-    first = bisect_left(range(len(MEMORY_STEPS)), True, key=fits)
-    if first not in found:
+    first = bisect_left(range(len(MEMORY_STEPS)), True, key=is_enough)
+    if first not in found and (first == len(MEMORY_STEPS) or not chosen(first)):
         raise none_fits
     return found[first]
 

@@ -127,7 +127,7 @@ def _misfit(job: Job, facts: Facts) -> Plan:
             raise none
         return plan
 
-    return least_misfit(choose, facts, none)
+    return least_misfit(choose, facts, none, lambda larger: fits_somewhere(job, larger))
 
 
 def _can_fit(asked: FitRequest, facts: Facts) -> bool:
