@@ -16,7 +16,12 @@ from typing import Final, Protocol
 from rlplan.errors import UserError
 from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
-from rlplan.planner.adapting.coming import Coming, generating_gpus, on_devices
+from rlplan.planner.adapting.coming import (
+    Coming,
+    expected_devices,
+    generating_gpus,
+    on_devices,
+)
 from rlplan.planner.adapting.pacing import Look, Pace, Wait
 from rlplan.planner.adapting.proposing import (
     ENDS,
@@ -38,7 +43,7 @@ from rlplan.planner.measured.gains import answer_of
 from rlplan.planner.measured.ledger import read_ledger, write_line
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.profiles.facts import Facts
-from rlplan.replicas import ReplicaDevices, with_replicas
+from rlplan.replicas import GENERATE, ReplicaChoice, ReplicaDevices, with_replicas
 from rlplan.results.advice import (
     AS_IT_IS,
     Adaptation,
@@ -124,7 +129,7 @@ class MoveAdapter:
         searching: Searches beside the run.
         refuses: Returns why the executor does not carry a plan out; empty where it does.
         words: Returns a line of the ledger for people.
-        devices: Of replicas that come and go; None: all of a plan's stay.
+        devices: Of replicas that come and go, or between which numbers of them forecasts choose; None: all of a plan's stay.
     """
 
     def __init__(
@@ -135,7 +140,7 @@ class MoveAdapter:
         searching: Searching,
         refuses: Callable[[Plan], str],
         words: Callable[[AdviceLine], str],
-        devices: ReplicaDevices | None = None,
+        devices: ReplicaDevices | ReplicaChoice | None = None,
     ) -> None:
         self._facts, self._ledger, self._options = facts, ledger, options
         self._searching, self._refuses, self._words = searching, refuses, words
@@ -221,13 +226,16 @@ class MoveAdapter:
             self._with[count] = with_replicas(iteration.plan, count)
         return replace(iteration, plan=self._with[count])
 
-    @property
-    def _coming(self) -> Coming | None:
-        """Return how many devices replicas have when, where they come and go."""
-        if self._devices is None:
+    def _coming(self, iteration: DoneIteration) -> Coming | None:
+        """Return how many devices replicas have when, where they come and go; where forecasts choose, as is expected behind an iteration."""
+        devices = self._devices
+        if devices is None:
             return None
         assert self._whole is not None, "a run's iterations are by a plan"
-        return Coming(devices=self._devices, plan=self._whole)
+        if isinstance(devices, ReplicaChoice):
+            count, done = iteration.plan.tasks[GENERATE].dp, iteration.span.iteration + 1
+            devices = expected_devices(devices, self._whole, count, done, iteration.iterations)
+        return Coming(devices=devices, plan=self._whole)
 
     def in_layout_of(self, plan: Plan, other: Plan) -> Plan:
         """Return a plan's job in another plan's layout."""
@@ -328,7 +336,7 @@ class MoveAdapter:
                 known=due.known,
                 search_seconds=self._options.search_seconds,
                 has_planned_lengths=self._window.has_planned_lengths,
-                coming=self._coming,
+                coming=self._coming(iteration),
             )
         )
 
