@@ -32,16 +32,21 @@ from rlplan.rules.rule import listed
 # Families whose pre-trained models run here: the folder in `transformers`, and what its classes' names begin with.
 PRETRAINED_FAMILIES = {
     "gemma2": ("gemma2", "Gemma2"),
+    "ernie4_5": ("ernie4_5", "Ernie4_5"),
     "gemma3_text": ("gemma3", "Gemma3Text"),
+    "glm4": ("glm4", "Glm4"),
     "llama": ("llama", "Llama"),
+    "ministral3": ("ministral3", "Ministral3"),
     "mistral": ("mistral", "Mistral"),
     "mixtral": ("mixtral", "Mixtral"),
     "olmo2": ("olmo2", "Olmo2"),
+    "olmo3": ("olmo3", "Olmo3"),
     "phi3": ("phi3", "Phi3"),
     "qwen2": ("qwen2", "Qwen2"),
     "qwen2_moe": ("qwen2_moe", "Qwen2Moe"),
     "qwen3": ("qwen3", "Qwen3"),
     "qwen3_moe": ("qwen3_moe", "Qwen3Moe"),
+    "seed_oss": ("seed_oss", "SeedOss"),
     "smollm3": ("smollm3", "SmolLM3"),
 }
 # Those that an architecture alone says enough of.

@@ -192,6 +192,8 @@ SEQUENCE_MODULES = (
     "post_attention_layernorm",
     "pre_feedforward_layernorm",
     "post_feedforward_layernorm",
+    "post_self_attn_layernorm",
+    "post_mlp_layernorm",
     "norm",
 )
 # The shared expert, which takes plain tensors as the routed experts do.
