@@ -6,7 +6,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
 from rlplan.executor.environments import environment_names
-from rlplan.executor.model.building import FAMILIES, PRETRAINED_FAMILIES
+from rlplan.executor.model.building import BEHIND_TOWERS, FAMILIES, PRETRAINED_FAMILIES
 from rlplan.executor.parallel.positions import TRAIN_ENGINES, shares_weights
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
 from rlplan.executor.rollout.vllm_limits import VLLM, lacks_of_vllm
@@ -403,8 +403,9 @@ def _lacks_for_model(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         instead = f"the actor generates tokens up to {vocabulary - 1}"
         yield RETOKENIZING.lacked_by(HERE, f"{field}.vocab_size", model.vocab_size, instead)
     if plan.job.weights_of(task.role) not in (None, RANDOM):
-        if model.family not in PRETRAINED_FAMILIES:
-            runs = f"of pre-trained models it runs {listed(tuple(PRETRAINED_FAMILIES))}"
+        if model.family not in PRETRAINED_FAMILIES and model.family not in BEHIND_TOWERS:
+            known = (*PRETRAINED_FAMILIES, *BEHIND_TOWERS)
+            runs = f"of pre-trained models it runs {listed(known)}"
             yield FAMILY.lacked_by(HERE, f"{field}.family", model.family, runs)
         return  # what its folder's configuration says is what is built
     if model.family not in FAMILIES:

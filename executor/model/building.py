@@ -6,7 +6,7 @@ Names of parameters are those that are published.
 import importlib
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -31,8 +31,8 @@ from rlplan.rules.rule import listed
 
 # Families whose pre-trained models run here: the folder in `transformers`, and what its classes' names begin with.
 PRETRAINED_FAMILIES = {
-    "gemma2": ("gemma2", "Gemma2"),
     "ernie4_5": ("ernie4_5", "Ernie4_5"),
+    "gemma2": ("gemma2", "Gemma2"),
     "gemma3_text": ("gemma3", "Gemma3Text"),
     "glm4": ("glm4", "Glm4"),
     "llama": ("llama", "Llama"),
@@ -48,6 +48,12 @@ PRETRAINED_FAMILIES = {
     "qwen3_moe": ("qwen3_moe", "Qwen3Moe"),
     "seed_oss": ("seed_oss", "SeedOss"),
     "smollm3": ("smollm3", "SmolLM3"),
+}
+# Families with a tower of images before a text model, which runs alone here: what its configuration's class is called, and the text
+# models' families. The tower is neither read nor trained; it is exported as it was.
+BEHIND_TOWERS = {
+    "gemma3": ("Gemma3", ("gemma3_text",)),
+    "mistral3": ("Mistral3", ("mistral", "ministral3")),
 }
 # Those that an architecture alone says enough of.
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
@@ -80,7 +86,7 @@ def weights_folder(job: Job, role: str) -> Path | None:
 
 
 def read_config(folder: Path) -> Any:
-    """Return the configuration in the folder of a pre-trained model.
+    """Return the configuration in the folder of a pre-trained model; behind a tower that of the text model.
 
     Raises:
         FileError: There is none, or its family does not run here.
@@ -88,8 +94,8 @@ def read_config(folder: Path) -> Any:
     path = folder / CONFIG_FILE
     config = load_json(path)
     family = config.get("model_type") if isinstance(config, dict) else None
-    if family not in PRETRAINED_FAMILIES:
-        runs = listed(tuple(PRETRAINED_FAMILIES))
+    if family not in PRETRAINED_FAMILIES and family not in BEHIND_TOWERS:
+        runs = listed((*PRETRAINED_FAMILIES, *BEHIND_TOWERS))
         raise FileError(
             str(path),
             "is of no family that runs here",
@@ -98,10 +104,42 @@ def read_config(folder: Path) -> Any:
             allowed=runs,
         )
     try:
+        if family in BEHIND_TOWERS:
+            return _text_config(path, family, config)
         return _class_of(family, "configuration", "Config").from_dict(config)
+    except FileError:
+        raise
     except Exception as error:  # noqa: BLE001  # of many kinds, as `transformers` checks what it reads
         problem = " ".join(str(error).split())
         raise FileError(str(path), f"is not understood: {problem}") from None
+
+
+def _text_config(path: Path, family: str, config: Mapping[str, Any]) -> Any:
+    """Return the configuration of the text model behind a tower, whose head is the whole model's.
+
+    Raises:
+        FileError: It is of a family that does not run behind this tower.
+    """
+    prefix, families = BEHIND_TOWERS[family]
+    whole = getattr(_module(family, "configuration"), f"{prefix}Config").from_dict(config)
+    text = whole.text_config
+    if text.model_type not in families:
+        problem, field = "is of no family that runs here", "text_config.model_type"
+        allowed = listed(families)
+        raise FileError(str(path), problem, field=field, value=text.model_type, allowed=allowed)
+    text.tie_word_embeddings = whole.tie_word_embeddings
+    text.quantization_config = getattr(whole, "quantization_config", None)
+    return text
+
+
+def has_tower(folder: Path) -> bool:
+    """Tell whether the model of a folder has a tower before its text model.
+
+    Raises:
+        FileError: It has no configuration.
+    """
+    config = load_json(folder / CONFIG_FILE)
+    return isinstance(config, dict) and config.get("model_type") in BEHIND_TOWERS
 
 
 def backbone_class(config: Any) -> Any:

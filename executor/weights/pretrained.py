@@ -105,7 +105,7 @@ class PretrainedFolder:
 
     def __contains__(self, name: str) -> bool:
         """Tell whether there is a tensor of a published name."""
-        return self._published_here(name) in self._open
+        return self.name_of(name) in self._open
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor.
@@ -132,16 +132,25 @@ class PretrainedFolder:
         found: Tensor = self._slice(name)[part]
         return found
 
+    def others(self, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        """Yield what the folder holds beside tensors of published names, under its own names, such as a tower's."""
+        mine = {self.name_of(name) for name in names}
+        for there, file in self._open.items():
+            if there not in mine:
+                yield there, file.get_tensor(there)
+
     def _slice(self, name: str) -> Any:
-        there = self._published_here(name)
+        there = self.name_of(name)
         if there not in self._open:
             raise FileError(str(self.folder), "holds no such weights", field=there)
         return self._open[there].get_slice(there)
 
-    def _published_here(self, name: str) -> str:
+    def name_of(self, name: str) -> str:
         """Return the name that a tensor has in this folder."""
         inner = name.removeprefix("model.")
         there = name if inner == name else f"{self._prefix}{inner}"
+        if there not in self._open and name == published_name(HEAD):
+            there = f"{self._prefix.removesuffix('model.')}{name}"
         for mine, theirs in ROUTERS:
             if there not in self._open and mine in there:
                 there = there.replace(mine, theirs)
