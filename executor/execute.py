@@ -42,7 +42,7 @@ from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import write_json
 from rlplan.fingerprint import read_fingerprint
 from rlplan.plan import Plan
-from rlplan.replicas import GENERATE, ReplicaDevices, ReplicaSchedule, ReplicaTable
+from rlplan.replicas import GENERATE, ReplicaDevices, Replicas, ReplicaSchedule
 from rlplan.results.measurement import MeasuredRun, ResponseLengths
 from rlplan.results.stored import MEASURED_FILE, PLAN_FILE, write_plan
 from rlplan.trace import Trace, sorted_spans
@@ -66,7 +66,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     stopping: Stopping | None = None,
     log_to: Sequence[str] = (),
     adapter: Adapter | None = None,
-    schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None = None,
+    schedule: Replicas | None = None,
 ) -> MeasuredRun:
     """Run a plan for some iterations and return the measured trace.
 
@@ -103,7 +103,7 @@ def execute(  # noqa: PLR0913 -- what a run is, where it goes, and where it runs
     """
     tasks = check_runnable(plan)
     if schedule is not None:
-        check_coming(schedule, plan, moves=adapter is not None)
+        check_coming(schedule, plan)
         if cluster is not None:  # another plan would have other replicas
             cluster = replace(cluster, replan=None)
     check_services(log_to)
@@ -216,9 +216,7 @@ def _ended_without_more(ended: MeasuredRun | None, run: Run) -> MeasuredRun | No
     return replace(ended, stopped=run.stopped)
 
 
-def _first_replicas(
-    schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None, plan: Plan, done: int
-) -> int | None:
+def _first_replicas(schedule: Replicas | None, plan: Plan, done: int) -> int | None:
     """Return how many replicas a run asks a cluster for before it begins; None where all stay.
 
     Args:

@@ -1,11 +1,12 @@
 """Replicas that come and go: how many of a generating pool's there are from which iteration on."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import ceil
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import read_text
@@ -180,6 +181,54 @@ class ReplicaTable:
         return next(found, self.rows[0])
 
 
+class ReplicaChoice:
+    """Say how many replicas pay at which lengths by forecasts, whatever plan of a run they are of: between two numbers of devices.
+
+    Args:
+        asked: Between which numbers of replicas of the plan that it was written for.
+        written_for: That plan.
+        table: Returns how many replicas of a plan pay at which lengths, between two numbers of them.
+    """
+
+    def __init__(
+        self,
+        asked: ReplicaRange,
+        written_for: Plan,
+        table: Callable[[Plan, ReplicaRange], ReplicaTable],
+    ) -> None:
+        self._asked, self._table = asked, table
+        self.devices = devices_of(ReplicaSchedule(counts=((0, asked.most),)), written_for)
+        self._tables = list[tuple[Plan, ReplicaTable]]()
+
+    def range_of(self, plan: Plan) -> ReplicaRange:
+        """Return between which numbers of a plan's replicas forecasts choose: those that as many devices hold.
+
+        Raises:
+            FileError: The most devices hold none.
+        """
+        each, size = self.devices.gpus_each, replica_gpus(plan)
+        most = min(plan.tasks[GENERATE].dp, self._asked.most * each // size)
+        if not most:
+            problem = (
+                f"leaves {self._asked.most * each} devices at most, and a replica of the plan takes"
+            )
+            raise FileError(OPTION, problem, value=size, allowed="replicas that fit")
+        return ReplicaRange(least=min(most, ceil(self._asked.least * each / size)), most=most)
+
+    def table_of(self, plan: Plan) -> ReplicaTable:
+        """Return how many replicas of a plan pay at which lengths; what was found once is kept.
+
+        Raises:
+            UserError: No number of them fits, or has a forecast.
+        """
+        for known, table in self._tables:
+            if known == plan:
+                return table
+        table = self._table(plan, self.range_of(plan))
+        self._tables.append((plan, table))
+        return table
+
+
 Event = Literal["wanted", "joined", "left", "lost", "not started", "no place"]
 
 
@@ -225,6 +274,10 @@ class ReplicaChange:
             "replicas": self.generate,
         }
         return {**found, "begins_again": self.begins_again} if self.event == "lost" else found
+
+
+# How many replicas there are when, as a run is told.
+Replicas: TypeAlias = ReplicaSchedule | ReplicaDevices | ReplicaTable | ReplicaChoice
 
 
 def read_replicas(words: str) -> ReplicaSchedule | ReplicaRange:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlplan.plan import Plan
     from rlplan.planner.adapting.adapter import MoveAdapter
     from rlplan.profiles.facts import Facts
-    from rlplan.replicas import ReplicaDevices, ReplicaSchedule, ReplicaTable
+    from rlplan.replicas import ReplicaChoice, ReplicaDevices, Replicas
 
 MOVES, DRY_RUN = "moves", "dry-run"
 
@@ -71,11 +71,13 @@ class Where(NamedTuple):
 HERE = Where()
 
 
-def refusal(plan: Plan, where: Where = HERE, devices: ReplicaDevices | None = None) -> str:
+def refusal(
+    plan: Plan, where: Where = HERE, devices: ReplicaDevices | ReplicaChoice | None = None
+) -> str:
     """Return why the executor does not carry a plan out where a run is; empty where it does.
 
     Args:
-        devices: Of replicas that come and go; None: all stay.
+        devices: Of replicas that come and go, or between which numbers of them forecasts choose; None: all stay.
     """
     from rlplan.errors import UserError
     from rlplan.executor.control.capabilities import check_coming, check_runnable
@@ -85,7 +87,7 @@ def refusal(plan: Plan, where: Where = HERE, devices: ReplicaDevices | None = No
     try:
         check_runnable(plan)
         if devices is not None:
-            check_coming(devices, plan, moves=True)
+            check_coming(devices, plan)
         if not where.joins:
             check_machine(plan)
     except UserError as error:
@@ -103,7 +105,7 @@ def adapter_of(
     plan: Plan,
     out: Path,
     where: Where = HERE,
-    schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None = None,
+    schedule: Replicas | None = None,
 ) -> Iterator[MoveAdapter | None]:
     """Yield what decides on a run's moves, with a search in a process of its own; None where nothing does.
 
@@ -111,19 +113,24 @@ def adapter_of(
         profile: Of which the facts are; None: of data sheets.
         plan: With which the run begins.
         where: The run is.
-        schedule: Of replicas that come and go, in devices; None: all stay.
+        schedule: Of replicas that come and go, in devices, or how many forecasts choose; None: all stay.
     """
     if adapt is None:
         yield None
         return
     from rlplan.planner.adapting.adapter import LEDGER_FILE, AdaptOptions, MoveAdapter
     from rlplan.planner.adapting.background import Background
-    from rlplan.replicas import ReplicaDevices
+    from rlplan.planner.adapting.coming import expected_devices
+    from rlplan.replicas import ReplicaChoice, ReplicaDevices
     from rlplan.reports.tables.advice import advice_lines
 
-    devices = schedule if isinstance(schedule, ReplicaDevices) else None
-
-    with Background(profile, plan, devices) as searching:
+    devices = schedule if isinstance(schedule, ReplicaDevices | ReplicaChoice) else None
+    expected = None if isinstance(devices, ReplicaChoice) else devices
+    if isinstance(devices, ReplicaChoice):
+        table = devices.table_of(plan)
+        first = table.row_of(table.begins).replicas
+        expected = expected_devices(devices, plan, first, 0, plan.job.iterations or 1)
+    with Background(profile, plan, expected) as searching:
         yield MoveAdapter(
             facts,
             out / LEDGER_FILE,

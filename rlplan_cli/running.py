@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rlplan.job import NodeGroup
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
-    from rlplan.replicas import ReplicaDevices, ReplicaSchedule, ReplicaTable
+    from rlplan.replicas import Replicas
     from rlplan.results.forecast import Forecast
     from rlplan.results.measurement import Comparison, MeasuredRun, ReplicaRow
 
@@ -104,7 +104,7 @@ def run_plan(
     stopping: Stopping | None = None,
     log_to: Sequence[str] | None = None,
     adapter: Adapter | None = None,
-    schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None = None,
+    schedule: Replicas | None = None,
 ) -> MeasuredRun:
     """Carry a plan out on Ray, in the folder `out`."""
     from rlplan.executor.execute import execute

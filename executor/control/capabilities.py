@@ -6,7 +6,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import Task, tasks_of
 from rlplan.errors import CapabilityError
 from rlplan.executor.environments import environment_names
-from rlplan.executor.model.building import FAMILIES, PRETRAINED_FAMILIES
+from rlplan.executor.model.building import BEHIND_TOWERS, FAMILIES, PRETRAINED_FAMILIES
 from rlplan.executor.parallel.positions import TRAIN_ENGINES, shares_weights
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE, engine_module_names
 from rlplan.executor.rollout.vllm_limits import VLLM, lacks_of_vllm
@@ -16,10 +16,11 @@ from rlplan.models import ModelArchitecture
 from rlplan.plan import WHOLE_BATCH_MODES, Plan
 from rlplan.replicas import (
     OPTION,
+    ReplicaChoice,
     ReplicaDevices,
     ReplicaRange,
+    Replicas,
     ReplicaSchedule,
-    ReplicaTable,
     check_schedule,
 )
 from rlplan.rules import check_plan
@@ -78,9 +79,6 @@ HOST_CACHE = Capability("a KV cache that goes on in host memory")
 SHARED_ATTENTION = Capability("attention among a prompt's tokens once for its samples")
 LENDING = Capability("GPUs that one side lends the other")
 COMING_ENGINE = Capability("replicas that come and go under this engine")
-COMING_PLANS = Capability(
-    "moves to other plans beside replicas that come and go as forecasts choose"
-)
 ADAPTERS = Capability("training by adapters")
 NUMBER_FORMAT = Capability("training in this number format")
 ENGINE = Capability("running under this engine")
@@ -119,41 +117,30 @@ def check_runnable(plan: Plan, file: str = "plan") -> tuple[Task, ...]:
     return tasks_of(load_algorithm(plan.job.algorithm), plan.job)
 
 
-def check_coming(
-    schedule: ReplicaSchedule | ReplicaDevices | ReplicaRange | ReplicaTable,
-    plan: Plan,
-    file: str = "plan",
-    *,
-    moves: bool,
-) -> None:
+def check_coming(schedule: Replicas | ReplicaRange, plan: Plan, file: str = "plan") -> None:
     """Refuse replicas that come and go where this executor has them not.
 
     Args:
         schedule: How many; of devices, it is not asked how many of this plan's replicas they hold.
-        moves: Whether it may go on with another plan.
 
     Raises:
         FileError: The plan has no such replicas; names the field.
         CapabilityError: Says what is not done, and what is instead.
     """
-    if isinstance(schedule, ReplicaDevices):
-        schedule = ReplicaSchedule(counts=((0, 1),))
-    check_schedule(schedule, plan, file)
-    chooses = not isinstance(schedule, ReplicaSchedule)
-    refuse_first(_lacks_of_coming(plan, moves=moves, chooses=chooses), file)
+    if isinstance(schedule, ReplicaDevices | ReplicaChoice):
+        check_schedule(ReplicaSchedule(counts=((0, 1),)), plan, file)
+    else:
+        check_schedule(schedule, plan, file)
+    refuse_first(_lacks_of_coming(plan), file)
+    if isinstance(schedule, ReplicaChoice):
+        schedule.range_of(plan)
 
 
-def _lacks_of_coming(plan: Plan, *, moves: bool, chooses: bool) -> Iterator[CapabilityError]:
+def _lacks_of_coming(plan: Plan) -> Iterator[CapabilityError]:
     engine = plan.tasks["actor.generate"].engine
     if engine == VLLM:
         instead = f"its start beside replicas that generate was never tried: {DEFAULT_ENGINE}, or {OPTION} left out"
         yield COMING_ENGINE.lacked_by(HERE, "tasks.actor.generate.engine", engine, instead)
-    if moves and chooses:
-        instead = (
-            "a range is of forecasts of one plan, and both would decide on the same lengths: numbers "
-            f"({OPTION} 2, or 0:1,40:3) with --adapt, or a range without it"
-        )
-        yield COMING_PLANS.lacked_by(HERE, "--adapt", "given", instead)
 
 
 def _lacks(plan: Plan) -> Iterator[CapabilityError]:
@@ -415,8 +402,9 @@ def _lacks_for_model(plan: Plan, task: Task) -> Iterator[CapabilityError]:
         instead = f"the actor generates tokens up to {vocabulary - 1}"
         yield RETOKENIZING.lacked_by(HERE, f"{field}.vocab_size", model.vocab_size, instead)
     if plan.job.weights_of(task.role) not in (None, RANDOM):
-        if model.family not in PRETRAINED_FAMILIES:
-            runs = f"of pre-trained models it runs {listed(tuple(PRETRAINED_FAMILIES))}"
+        if model.family not in PRETRAINED_FAMILIES and model.family not in BEHIND_TOWERS:
+            known = (*PRETRAINED_FAMILIES, *BEHIND_TOWERS)
+            runs = f"of pre-trained models it runs {listed(known)}"
             yield FAMILY.lacked_by(HERE, f"{field}.family", model.family, runs)
         return  # what its folder's configuration says is what is built
     if model.family not in FAMILIES:

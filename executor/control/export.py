@@ -19,15 +19,18 @@ from rlplan.executor.model.adapters import layer_of
 from rlplan.executor.model.building import (
     EMBEDDING,
     HEAD,
+    ROUTER_BIAS,
     causal_lm_class,
     draw_no_bars,
+    has_tower,
     model_config,
     published_name,
     weights_folder,
 )
 from rlplan.executor.model.fused_projections import fuse_projections, fused_parts
+from rlplan.executor.weights.pretrained import PretrainedFolder
 from rlplan.executor.weights.stored_shards import whole_weights
-from rlplan.files.decoding import is_url, read_yaml
+from rlplan.files.decoding import is_url, load_json, read_yaml
 from rlplan.files.writing import write_json
 from rlplan.job import RANDOM, Job
 from rlplan.models import CONFIG_FILE, Adapter
@@ -35,6 +38,8 @@ from rlplan.plan import Plan
 from rlplan.results.stored import PLAN_FILE
 
 PEFT_PREFIX = "base_model.model."
+# How images become a tower's inputs.
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 def check_exports(places: Mapping[str, Path | str | None], job: Job) -> None:
@@ -92,9 +97,13 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
         out.mkdir(parents=True, exist_ok=True)
         if adapter is None:
             tied = job.architecture("actor").tied_embeddings
-            config = _config_of(job, folder or Path())
-            hugging_face_model(config, weights, tied=tied).save_pretrained(out)
-            _keep_generation_config(weights_folder(job, "actor"), out)
+            config, source = _config_of(job, folder or Path()), weights_folder(job, "actor")
+            model = hugging_face_model(config, weights, tied=tied, folder=source)
+            if source is not None and has_tower(source):
+                _write_behind_tower(out, model.state_dict(), source)
+            else:
+                model.save_pretrained(out)
+            _keep_generation_config(source, out)
         else:
             _write_adapter(out, adapter, weights, weights_folder(job, "actor"))
     except OSError as error:
@@ -103,6 +112,31 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
         auto: Any = importlib.import_module("transformers").AutoTokenizer
         source = (folder or Path()) / job.tokenizer
         auto.from_pretrained(source, local_files_only=True).save_pretrained(out)
+
+
+def _write_behind_tower(out: Path, held: Mapping[str, Tensor], source: Path) -> None:
+    """Write a text model behind the tower of the folder that it began with, under that folder's names, and the folder's configurations."""
+    hub: Any = importlib.import_module("huggingface_hub")
+    there = PretrainedFolder(source)
+    try:
+        known = {name: values for name, values in held.items() if name in there}  # no tied head
+        whole = {there.name_of(name): values for name, values in known.items()}
+        whole |= there.others(tuple(held))
+        hub.save_torch_state_dict(whole, str(out))
+    finally:
+        there.close()
+    write_json(out / CONFIG_FILE, _in_fp32(load_json(source / CONFIG_FILE)))
+    for name in PROCESSOR_FILES:
+        if (source / name).is_file():
+            shutil.copyfile(source / name, out / name)
+
+
+def _in_fp32(config: Any) -> Any:
+    """Return a configuration, or a part of it, that says fp32 where it says a format, so that what was learnt is loaded as it is."""
+    if not isinstance(config, dict):
+        return config
+    formats = dict.fromkeys(config.keys() & {"dtype", "torch_dtype"}, "float32")
+    return {name: _in_fp32(each) for name, each in config.items()} | formats
 
 
 def _config_of(job: Job, folder: Path) -> Any:
@@ -155,18 +189,26 @@ def _write_adapter(
     write_json(out / "adapter_config.json", about)
 
 
-def hugging_face_model(config: Any, weights: dict[str, Tensor], *, tied: bool) -> Any:
+def hugging_face_model(
+    config: Any, weights: dict[str, Tensor], *, tied: bool, folder: Path | None = None
+) -> Any:
     """Return a language model of `transformers` with weights as `whole_weights` names them.
 
     Args:
         config: Of `transformers`; changed in nothing that is written.
         tied: Whether the head is the embedding.
+        folder: Which they began with, and which has biases of routers that no gradient trains; None: there are none.
     """
     model = causal_lm_class(config)(config).float()
     wanted = model.state_dict()
     held = {published_name(name): values for name, values in fuse_projections(weights).items()}
     if tied:
         held[published_name(HEAD)] = weights[EMBEDDING]
+    biases = [name for name in wanted if name.endswith(f".{ROUTER_BIAS}")]
+    if folder is not None and biases:
+        source = PretrainedFolder(folder)
+        held |= {name: source.read(name, (slice(None),)) for name in biases}
+        source.close()
     missing = set(held) ^ set(wanted)
     assert not missing, f"names differ: {sorted(missing)}"
     # Experts are stacked here with gate and up apart, there with both as one matrix.

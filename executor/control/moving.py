@@ -81,6 +81,13 @@ def may_be_the_plans(error: Exception) -> bool:
     return not isinstance(error, UserError) or isinstance(error, (PlanError, InfeasibleError))
 
 
+def plan_began(folder: Path, done: int) -> int:
+    """Return after how many iterations the plan began with which a run's folder goes on, of so many that are done."""
+    names = (file.stem for file in folder.glob(PLAN_BEFORE.replace("{:06d}", "*")))
+    found = (int(name.rpartition("-")[2]) for name in names)
+    return max((each for each in found if each <= done), default=0)
+
+
 def drop_plans(folder: Path, done: int) -> None:
     """Remove the plans that others followed later than after so many iterations."""
     for file in folder.glob(PLAN_BEFORE.replace("{:06d}", "*")):

@@ -46,6 +46,7 @@ from rlplan.executor.control.moving import (
     Moving,
     Trial,
     may_be_the_plans,
+    plan_began,
 )
 from rlplan.executor.control.start import (
     ITERATION,
@@ -67,7 +68,14 @@ from rlplan.executor.workers.wanted import Wanted, WantedByLength
 from rlplan.executor.workers.worker import Worker
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan
-from rlplan.replicas import ReplicaDevices, ReplicaSchedule, ReplicaTable, devices_of
+from rlplan.replicas import (
+    ReplicaChoice,
+    ReplicaDevices,
+    Replicas,
+    ReplicaSchedule,
+    ReplicaTable,
+    devices_of,
+)
 from rlplan.results.advice import AS_IT_IS, Adaptation
 from rlplan.results.measurement import Replanned
 from rlplan.results.stored import PLAN_FILE, write_plan
@@ -127,8 +135,8 @@ class Run:
         start: Checkpoint with which it begins; None: it begins with new weights.
         joined: The cluster whose nodes it takes; None: a Ray of its own.
         adapter: Decides where it goes on with another plan; None: nowhere.
-        schedule: How many replicas that generate there are when, in those of the plan or in devices, or at which lengths; None:
-            all of them, all the time.
+        schedule: How many replicas that generate there are when, in those of the plan or in devices, or at which lengths, by this
+            plan or by any; None: all of them, all the time.
 
     Attributes:
         plan: The one that is carried out now.
@@ -156,10 +164,16 @@ class Run:
         progress: Progress | None,
         joined: JoinedCluster | None = None,
         adapter: Adapter | None = None,
-        schedule: ReplicaSchedule | ReplicaDevices | ReplicaTable | None = None,
+        schedule: Replicas | None = None,
     ) -> None:
         self._joined, self._moving = joined, Moving(adapter)
-        self._by_length = WantedByLength(schedule) if isinstance(schedule, ReplicaTable) else None
+        self._choice = schedule if isinstance(schedule, ReplicaChoice) else None
+        if isinstance(schedule, ReplicaChoice):
+            schedule = schedule.table_of(plan)
+        self._by_length: WantedByLength | None = None
+        if isinstance(schedule, ReplicaTable):
+            begins = plan_began(out, start.state.iteration if start is not None else 0)
+            self._by_length = WantedByLength(schedule, begins)
         if isinstance(schedule, ReplicaSchedule):
             schedule = devices_of(schedule, plan)
         self._devices = schedule if isinstance(schedule, ReplicaDevices) else None
@@ -348,8 +362,10 @@ class Run:
         """Go on with another plan from the checkpoint that was written for it."""
         tasks = check_runnable(plan)
         if self._devices is not None:
-            check_coming(self._devices, plan, moves=True)
+            check_coming(self._devices, plan)
             self._devices.schedule_of(plan, self.done)
+        if self._choice is not None:
+            check_coming(self._choice, plan)
         if self._joined is not None:
             self._joined.take(plan)
         trial = Trial(
@@ -362,6 +378,19 @@ class Run:
         self._note_plan(plan, tasks, reason)
         self._moving.trial = trial
         self._tell(f"after {self.done} iterations goes on with another plan ({plan.placement})")
+        self._choose_replicas(tells=True)
+
+    def _choose_replicas(self, *, tells: bool = False) -> None:
+        """Want as many replicas as pay by the plan that is carried out now, where forecasts choose."""
+        if self._choice is None or self._by_length is None:
+            return
+        table, begins = self._choice.table_of(self.plan), plan_began(self._out, self.done)
+        self._by_length = self._by_length.by(table, begins)
+        if tells:
+            self._tell(table.words)
+            with LineFile(self._out / REPLICAS_FILE) as file:
+                line = self._wanted_line(self._by_length, begins)
+                file.append({"iteration": self.done - 1, **line})
 
     def _gone_back(self, error: RlplanError | RayError) -> bool:
         """Go back to the plan before where a plan on trial has failed; tell whether it was one.
@@ -386,6 +415,7 @@ class Run:
         write_plan(self._out / PLAN_FILE, trial.plan)
         (self._out / PLAN_BEFORE.format(self.done)).unlink(missing_ok=True)
         self.plan, self._tasks, self.replanned = trial.plan, trial.tasks, trial.replanned
+        self._choose_replicas()
         self.finished.extend(trial.finished)
         placement = trial.plan.placement
         self._tell(
@@ -501,7 +531,7 @@ class Run:
                 self._progress(iteration + 1, self._iterations, progress_line(iteration, metrics))
                 for words in found.said:
                     self._tell(words)
-                self._note_replicas(record, metrics)
+                self._note_replicas(record, metrics, moves=found.plan is not None)
                 check.note_evaluation(self._evaluate(groups, controller, writer, ends=ends))
                 skipped.note(metrics)
                 if found.plan is not None:
@@ -550,14 +580,21 @@ class Run:
         if self._moving.next.plan is None or self.stopped:
             self._measure_at_end(groups, on_devices)
 
-    def _note_replicas(self, record: MeasuredIteration, metrics: Mapping[str, float]) -> None:
-        """Say and write down what became of replicas, and how many are wanted where responses ask for another number."""
+    def _note_replicas(
+        self, record: MeasuredIteration, metrics: Mapping[str, float], *, moves: bool
+    ) -> None:
+        """Say and write down what became of replicas, and how many are wanted where responses ask for another number.
+
+        Args:
+            moves: Whether another plan follows, which wants its own number.
+        """
         done, lines = record.span.iteration, [change.line for change in record.changes]
         for change in record.changes:
             self._tell(change.words)
         if self._by_length is not None:
             self._by_length.note(done, metrics["response_tokens"])
-            lines += self._newly_wanted(self._by_length, done + 2)
+            if not moves:
+                lines += self._newly_wanted(self._by_length, done + 2)
         if not lines:
             return
         with LineFile(self._out / REPLICAS_FILE) as file:
@@ -569,11 +606,22 @@ class Run:
         count = wanted.at(iteration)
         if iteration >= self._iterations or count == wanted.at(iteration - 1):
             return
-        why = wanted.why(iteration)
+        line = self._wanted_line(wanted, iteration)
         self._tell(
-            f"from iteration {iteration} on {count} of the replicas pay, at {why['response_tokens']:,.0f} tokens a response"
+            f"from iteration {iteration} on {count} of the replicas pay, at {line['response_tokens']:,.0f} tokens a response"
         )
-        yield {"event": "wanted", "from_iteration": iteration, "replicas": count, **why}
+        yield line
+
+    @staticmethod
+    def _wanted_line(wanted: WantedByLength, iteration: int) -> Mapping[str, Any]:
+        """Return a ledger's line of how many replicas are wanted from an iteration on, and why."""
+        count = wanted.at(iteration)
+        return {
+            "event": "wanted",
+            "from_iteration": iteration,
+            "replicas": count,
+            **wanted.why(iteration),
+        }
 
     def _carry_out_iteration(
         self,

@@ -11,7 +11,13 @@ import torch
 from rlplan.dataflow import Task
 from rlplan.errors import FileError, RlplanError
 from rlplan.executor.data.remote_folders import fetched_folder
-from rlplan.executor.model.building import FAMILIES, build_stages, read_config, weights_folder
+from rlplan.executor.model.building import (
+    FAMILIES,
+    build_stages,
+    has_tower,
+    read_config,
+    weights_folder,
+)
 from rlplan.executor.model.experts import cut_experts
 from rlplan.executor.parallel.meshes import RankMesh
 from rlplan.executor.parallel.positions import train_positions
@@ -68,6 +74,10 @@ def with_weights(
             folder = located(said, downloads=downloads, field=field, file=file)
             found[role] = str(folder)
         check_folder(folder, job.architecture(role), head, job.workload.longest_sequence_tokens)
+        if job.adapter(role) is not None and has_tower(folder):
+            problem = "is of a model behind a tower of images, whose adapters are not written here"
+            allowed = "all weights, or a model without a tower"
+            raise FileError(file, problem, field=f"job.adapters.{role}", allowed=allowed)
         if role == "actor":
             _ends_in(folder)
     if all(said == RANDOM for said in found.values()):

@@ -232,7 +232,8 @@ def _as_prompt(row: Row, column: str) -> Row:
         nearest = nearest_name(column, known)
         allowed = None
         if nearest is None and known:
-            allowed = f"one that prompt_data.column names: {listed(sorted(known))}"
+            names = listed(sorted(known))
+            allowed = f"one that prompt_data.column names (--prompt-column of init): {names}"
         raise FileError(origin, "is missing", field=column, allowed=allowed, nearest=nearest)
     prompt = row[column]
     if not isinstance(prompt, str):

@@ -32,7 +32,7 @@ from rlplan.executor.data.prompts import (
     load_prompts,
     load_tokenizer,
 )
-from rlplan.job import Job
+from rlplan.job import Job, PromptData
 from rlplan.plan import Plan
 from rlplan.workload import Environment, at_step, longest, sample_lengths
 
@@ -169,19 +169,24 @@ def read_data(job: Job, folder: Path, columns: NeededColumns = NO_COLUMNS) -> Jo
     return JobData(tokenizer, found, held_out, one_of_each_kind(mistakes))
 
 
-def read_prompts(file: Path, tokenizer: str, folder: Path) -> Prompts:
+def read_prompts(
+    file: Path, tokenizer: str, folder: Path, data: PromptData | None = None
+) -> Prompts:
     """Return all prompts of a file, however long, for a job that is still to be written.
 
     Args:
         folder: What a relative tokenizer is relative to.
+        data: How it is read; None as usual.
 
     Raises:
         UserError: The tokenizer or the file has mistakes; those of rows are said all at once.
     """
     mistakes: list[UserError] = []
     reader = load_tokenizer(tokenizer, folder)
-    rows = load_prompts(file, refuse=mistakes.append)
-    found = encode_prompts(rows, reader, sys.maxsize, refuse=mistakes.append) if rows else None
+    rows = load_prompts(file, data, refuse=mistakes.append)
+    found = (
+        encode_prompts(rows, reader, sys.maxsize, data, refuse=mistakes.append) if rows else None
+    )
     refuse(one_of_each_kind(mistakes))
     assert found is not None, "a file without mistakes has prompts"
     return found

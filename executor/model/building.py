@@ -6,7 +6,7 @@ Names of parameters are those that are published.
 import importlib
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -31,18 +31,30 @@ from rlplan.rules.rule import listed
 
 # Families whose pre-trained models run here: the folder in `transformers`, and what its classes' names begin with.
 PRETRAINED_FAMILIES = {
+    "ernie4_5": ("ernie4_5", "Ernie4_5"),
     "gemma2": ("gemma2", "Gemma2"),
     "gemma3_text": ("gemma3", "Gemma3Text"),
+    "glm4": ("glm4", "Glm4"),
+    "glm4_moe": ("glm4_moe", "Glm4Moe"),
     "llama": ("llama", "Llama"),
+    "ministral3": ("ministral3", "Ministral3"),
     "mistral": ("mistral", "Mistral"),
     "mixtral": ("mixtral", "Mixtral"),
     "olmo2": ("olmo2", "Olmo2"),
+    "olmo3": ("olmo3", "Olmo3"),
     "phi3": ("phi3", "Phi3"),
     "qwen2": ("qwen2", "Qwen2"),
     "qwen2_moe": ("qwen2_moe", "Qwen2Moe"),
     "qwen3": ("qwen3", "Qwen3"),
     "qwen3_moe": ("qwen3_moe", "Qwen3Moe"),
+    "seed_oss": ("seed_oss", "SeedOss"),
     "smollm3": ("smollm3", "SmolLM3"),
+}
+# Families with a tower of images before a text model, which runs alone here: what its configuration's class is called, and the text
+# models' families. The tower is neither read nor trained; it is exported as it was.
+BEHIND_TOWERS = {
+    "gemma3": ("Gemma3", ("gemma3_text",)),
+    "mistral3": ("Mistral3", ("mistral", "ministral3")),
 }
 # Those that an architecture alone says enough of.
 FAMILIES = ("llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen3_moe")
@@ -75,7 +87,7 @@ def weights_folder(job: Job, role: str) -> Path | None:
 
 
 def read_config(folder: Path) -> Any:
-    """Return the configuration in the folder of a pre-trained model.
+    """Return the configuration in the folder of a pre-trained model; behind a tower that of the text model.
 
     Raises:
         FileError: There is none, or its family does not run here.
@@ -83,8 +95,8 @@ def read_config(folder: Path) -> Any:
     path = folder / CONFIG_FILE
     config = load_json(path)
     family = config.get("model_type") if isinstance(config, dict) else None
-    if family not in PRETRAINED_FAMILIES:
-        runs = listed(tuple(PRETRAINED_FAMILIES))
+    if family not in PRETRAINED_FAMILIES and family not in BEHIND_TOWERS:
+        runs = listed((*PRETRAINED_FAMILIES, *BEHIND_TOWERS))
         raise FileError(
             str(path),
             "is of no family that runs here",
@@ -93,10 +105,42 @@ def read_config(folder: Path) -> Any:
             allowed=runs,
         )
     try:
+        if family in BEHIND_TOWERS:
+            return _text_config(path, family, config)
         return _class_of(family, "configuration", "Config").from_dict(config)
+    except FileError:
+        raise
     except Exception as error:  # noqa: BLE001  # of many kinds, as `transformers` checks what it reads
         problem = " ".join(str(error).split())
         raise FileError(str(path), f"is not understood: {problem}") from None
+
+
+def _text_config(path: Path, family: str, config: Mapping[str, Any]) -> Any:
+    """Return the configuration of the text model behind a tower, whose head is the whole model's.
+
+    Raises:
+        FileError: It is of a family that does not run behind this tower.
+    """
+    prefix, families = BEHIND_TOWERS[family]
+    whole = getattr(_module(family, "configuration"), f"{prefix}Config").from_dict(config)
+    text = whole.text_config
+    if text.model_type not in families:
+        problem, field = "is of no family that runs here", "text_config.model_type"
+        allowed = listed(families)
+        raise FileError(str(path), problem, field=field, value=text.model_type, allowed=allowed)
+    text.tie_word_embeddings = whole.tie_word_embeddings
+    text.quantization_config = getattr(whole, "quantization_config", None)
+    return text
+
+
+def has_tower(folder: Path) -> bool:
+    """Tell whether the model of a folder has a tower before its text model.
+
+    Raises:
+        FileError: It has no configuration.
+    """
+    config = load_json(folder / CONFIG_FILE)
+    return isinstance(config, dict) and config.get("model_type") in BEHIND_TOWERS
 
 
 def backbone_class(config: Any) -> Any:
@@ -297,6 +341,8 @@ def _normed(rows: Tensor, norm: Any) -> Tensor:
     return F.rms_norm(rows, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
+# A router's bias by which experts are chosen, and not weighed: no gradient trains it, so it stays as its folder has it.
+ROUTER_BIAS = "e_score_correction_bias"
 EMBEDDING = "backbone.embed_tokens.weight"
 HEAD = "head.weight"
 OFFLOADED = "full-offload"
@@ -398,6 +444,12 @@ class StageModel(nn.Module):
             return rotary(hidden, position_ids=positions)
         held = sorted({self._kinds[number] for number, _ in self._numbered})
         return {kind: rotary(hidden, position_ids=positions, layer_type=kind) for kind in held}
+
+    @property
+    def router_biases(self) -> dict[str, nn.Module]:
+        """Return the routers of this stage that have a bias which no gradient trains, by its name."""
+        named = ((name, each) for name, each in self.named_modules() if hasattr(each, ROUTER_BIAS))
+        return {f"{name}.{ROUTER_BIAS}": each for name, each in named}
 
     def make_real(self, device: torch.device) -> None:
         """Give parameters that have none memory on a device; what is in it is written later."""

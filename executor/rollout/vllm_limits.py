@@ -15,7 +15,7 @@ from rlplan.executor.parallel.positions import generation_positions
 from rlplan.executor.rollout.engines import DEFAULT_ENGINE
 from rlplan.models import ModelArchitecture
 from rlplan.plan import Plan
-from rlplan.rules.rule import Capability
+from rlplan.rules.rule import Capability, listed
 
 VLLM = "vllm"
 # Attention of vLLM's CPU build, `CPUAttentionBackend.get_supported_head_sizes` of vLLM 0.32.
@@ -41,10 +41,14 @@ except Exception as error:
 os._exit(0)
 """
 MOST_SHOWN = 300
+# Families whose module vLLM calls as they are called (`vllm/model_executor/models`), by which their class is registered.
+FAMILIES = ("gemma2", "llama", "mistral", "olmo2", "phi3", "qwen2", "qwen3", "smollm3")
 INSTEAD = f"plan with `engines: {{generate: {DEFAULT_ENGINE}}}` in the job"
 
 PIPELINE = Capability("pipelined generation")
 EXPERTS = Capability("mixtures of experts")
+FAMILY = Capability("models of this family, with which it was never tried")
+TOWER = Capability("the text model behind a tower")
 OWN_HEAD_SIZE = Capability("a qwen2 whose heads do not share out its hidden size")
 HEAD_SIZE = Capability("heads of this size on CPUs")
 RANKS_APART = Capability("replicas of ranks that are not neighbours")
@@ -69,6 +73,13 @@ def lacks_of_vllm(plan: Plan, *, on_cpu: bool) -> Iterator[CapabilityError]:
 def _lacks_for_model(model: ModelArchitecture, *, on_cpu: bool) -> Iterator[CapabilityError]:
     if model.num_experts:
         yield EXPERTS.lacked_by(VLLM, "models.actor.num_experts", model.num_experts, INSTEAD)
+    elif model.family not in FAMILIES:
+        instead = f"it runs {listed(FAMILIES)}; {INSTEAD}"
+        yield FAMILY.lacked_by(VLLM, "models.actor.family", model.family, instead)
+    if model.vision_parameters:
+        yield TOWER.lacked_by(
+            VLLM, "models.actor.vision_parameters", model.vision_parameters, INSTEAD
+        )
     if model.family == "qwen2" and model.head_dim * model.num_heads != model.hidden_size:
         # Its definition in vLLM reads no head size from a model's config.
         asked = f"{model.head_dim} with {model.num_heads} heads of {model.hidden_size}"

@@ -16,7 +16,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rlplan.errors import FileError
-from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, published_name
+from rlplan.executor.model.building import (
+    EMBEDDING,
+    HEAD,
+    ROUTER_BIAS,
+    StageModel,
+    published_name,
+)
 from rlplan.executor.model.experts import is_expert
 from rlplan.executor.model.fused_projections import APART
 from rlplan.executor.parallel.meshes import RankMesh
@@ -105,7 +111,7 @@ class PretrainedFolder:
 
     def __contains__(self, name: str) -> bool:
         """Tell whether there is a tensor of a published name."""
-        return self._published_here(name) in self._open
+        return self.name_of(name) in self._open
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a tensor.
@@ -132,16 +138,25 @@ class PretrainedFolder:
         found: Tensor = self._slice(name)[part]
         return found
 
+    def others(self, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        """Yield what the folder holds beside tensors of published names, under its own names, such as a tower's."""
+        mine = {self.name_of(name) for name in names}
+        for there, file in self._open.items():
+            if there not in mine:
+                yield there, file.get_tensor(there)
+
     def _slice(self, name: str) -> Any:
-        there = self._published_here(name)
+        there = self.name_of(name)
         if there not in self._open:
             raise FileError(str(self.folder), "holds no such weights", field=there)
         return self._open[there].get_slice(there)
 
-    def _published_here(self, name: str) -> str:
+    def name_of(self, name: str) -> str:
         """Return the name that a tensor has in this folder."""
         inner = name.removeprefix("model.")
         there = name if inner == name else f"{self._prefix}{inner}"
+        if there not in self._open and name == published_name(HEAD):
+            there = f"{self._prefix.removesuffix('model.')}{name}"
         for mine, theirs in ROUTERS:
             if there not in self._open and mine in there:
                 there = there.replace(mine, theirs)
@@ -182,6 +197,24 @@ def read_weights(
     for each in parts_of(weights):
         if isinstance(each, FullyShardedParameters):
             each.refresh()
+
+
+def read_router_biases(stages: Sequence[StageModel], device: torch.device, folder: Path) -> None:
+    """Take the biases of routers that no gradient trains from a model's folder.
+
+    Raises:
+        FileError: The folder lacks one.
+    """
+    routers = {name: each for stage in stages for name, each in stage.router_biases.items()}
+    if not routers:
+        return
+    source = PretrainedFolder(folder)
+    try:
+        for name, router in routers.items():
+            values = source.read(published_name(name), (slice(None),))
+            setattr(router, ROUTER_BIAS, values.to(device, torch.float32))
+    finally:
+        source.close()
 
 
 def _check_finite(values: Tensor, parameter: str, source: PretrainedFolder) -> None:
@@ -229,6 +262,10 @@ def check_weights(
                     value=source.format(name),
                     allowed=", ".join(NUMBERS),
                 )
+    for name, router in ((n, each) for s in stages for n, each in s.router_biases.items()):
+        wanted = list(getattr(router, ROUTER_BIAS).shape)
+        if list(source.shape(published_name(name))) != wanted:
+            _refuse_shape(source, published_name(name), wanted)
     if tied and not _has_tied_head(source):
         raise FileError(
             str(source.folder),

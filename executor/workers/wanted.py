@@ -12,6 +12,7 @@ NEWEST: Final = 10
 FEWEST: Final = 3
 # Standard errors of their mean within which lengths may be others than they seem.
 ERRORS: Final = 2.0
+NOTHING: Final[Mapping[int, float]] = {}
 
 
 class Wanted(Protocol):
@@ -28,30 +29,38 @@ class WantedByLength:
     iteration ahead. As long as these lengths, within their chance, speak for the number that there is, it stays.
 
     Args:
-        table: How many replicas pay at which lengths.
+        table: How many replicas of a plan pay at which lengths.
+        first: The first iteration by that plan.
+        tokens: Mean tokens of the responses of iterations before it.
     """
 
-    def __init__(self, table: ReplicaTable) -> None:
-        self._table = table
-        self._tokens: dict[int, float] = {}
+    def __init__(
+        self, table: ReplicaTable, first: int = 0, tokens: Mapping[int, float] = NOTHING
+    ) -> None:
+        self._table, self._first = table, first
+        self._tokens = dict(tokens)
         self._wanted: list[int] = []
+
+    def by(self, table: ReplicaTable, first: int) -> "WantedByLength":
+        """Return the same by another plan's table, which holds from an iteration on."""
+        return WantedByLength(table, first, self._tokens)
 
     def note(self, iteration: int, tokens: float) -> None:
         """Take note of the mean tokens of an iteration's responses; those of it and of later ones are forgotten."""
         self._tokens = {at: each for at, each in self._tokens.items() if at < iteration}
         self._tokens[iteration] = tokens
-        del self._wanted[iteration + 2 :]
+        del self._wanted[max(0, iteration + 2 - self._first) :]
 
     def at(self, iteration: int) -> int:
         """Return how many are wanted in an iteration, counted from 0."""
-        while len(self._wanted) <= iteration:
-            self._wanted.append(self._next(len(self._wanted)))
-        return self._wanted[iteration]
+        assert iteration >= self._first, "before it another plan's table holds"
+        while len(self._wanted) <= iteration - self._first:
+            self._wanted.append(self._next(self._first + len(self._wanted)))
+        return self._wanted[iteration - self._first]
 
     def why(self, iteration: int) -> Mapping[str, Any]:
         """Return the lengths that an iteration's number rests on, and the forecasts there by number of replicas."""
-        measured = self._measured(iteration)
-        tokens = fmean(measured) if len(measured) >= FEWEST else self._table.begins
+        tokens = self._mean(iteration)
         row = self._table.row_of(tokens)
         return {
             "response_tokens": tokens,
@@ -62,9 +71,9 @@ class WantedByLength:
     def _next(self, iteration: int) -> int:
         """Return the number of an iteration, given those before it."""
         rows, row_of = self._table.rows, self._table.row_of
-        if not iteration:
-            return row_of(self._table.begins).replicas
-        present, measured = self._wanted[iteration - 1], self._measured(iteration)
+        if iteration == self._first:
+            return row_of(self._mean(iteration)).replicas
+        present, measured = self._wanted[-1], self._measured(iteration)
         if len(measured) < FEWEST:
             return present
         mean = fmean(measured)
@@ -73,6 +82,11 @@ class WantedByLength:
         if present in {row.replicas for row in rows[first : last + 1]}:
             return present
         return row_of(mean).replicas
+
+    def _mean(self, iteration: int) -> float:
+        """Return the mean response tokens that an iteration's number rests on; where few are measured, those of the job's begin."""
+        measured = self._measured(iteration)
+        return fmean(measured) if len(measured) >= FEWEST else self._table.begins
 
     def _measured(self, iteration: int) -> list[float]:
         """Return the mean response tokens that an iteration's number rests on."""

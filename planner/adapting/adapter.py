@@ -16,7 +16,12 @@ from typing import Final, Protocol
 from rlplan.errors import UserError
 from rlplan.files.decoding import read_yaml
 from rlplan.plan import Plan
-from rlplan.planner.adapting.coming import Coming, generating_gpus, on_devices
+from rlplan.planner.adapting.coming import (
+    Coming,
+    expected_devices,
+    generating_gpus,
+    on_devices,
+)
 from rlplan.planner.adapting.pacing import Look, Pace, Wait
 from rlplan.planner.adapting.proposing import (
     ENDS,
@@ -38,7 +43,7 @@ from rlplan.planner.measured.gains import answer_of
 from rlplan.planner.measured.ledger import read_ledger, write_line
 from rlplan.planner.measured.measured_lengths import at_run_lengths
 from rlplan.profiles.facts import Facts
-from rlplan.replicas import ReplicaDevices, with_replicas
+from rlplan.replicas import GENERATE, ReplicaChoice, ReplicaDevices, with_replicas
 from rlplan.results.advice import (
     AS_IT_IS,
     Adaptation,
@@ -124,7 +129,7 @@ class MoveAdapter:
         searching: Searches beside the run.
         refuses: Returns why the executor does not carry a plan out; empty where it does.
         words: Returns a line of the ledger for people.
-        devices: Of replicas that come and go; None: all of a plan's stay.
+        devices: Of replicas that come and go, or between which numbers of them forecasts choose; None: all of a plan's stay.
     """
 
     def __init__(
@@ -135,7 +140,7 @@ class MoveAdapter:
         searching: Searching,
         refuses: Callable[[Plan], str],
         words: Callable[[AdviceLine], str],
-        devices: ReplicaDevices | None = None,
+        devices: ReplicaDevices | ReplicaChoice | None = None,
     ) -> None:
         self._facts, self._ledger, self._options = facts, ledger, options
         self._searching, self._refuses, self._words = searching, refuses, words
@@ -221,13 +226,16 @@ class MoveAdapter:
             self._with[count] = with_replicas(iteration.plan, count)
         return replace(iteration, plan=self._with[count])
 
-    @property
-    def _coming(self) -> Coming | None:
-        """Return how many devices replicas have when, where they come and go."""
-        if self._devices is None:
+    def _coming(self, iteration: DoneIteration) -> Coming | None:
+        """Return how many devices replicas have when, where they come and go; where forecasts choose, as is expected behind an iteration."""
+        devices = self._devices
+        if devices is None:
             return None
         assert self._whole is not None, "a run's iterations are by a plan"
-        return Coming(devices=self._devices, plan=self._whole)
+        if isinstance(devices, ReplicaChoice):
+            count, done = iteration.plan.tasks[GENERATE].dp, iteration.span.iteration + 1
+            devices = expected_devices(devices, self._whole, count, done, iteration.iterations)
+        return Coming(devices=devices, plan=self._whole)
 
     def in_layout_of(self, plan: Plan, other: Plan) -> Plan:
         """Return a plan's job in another plan's layout."""
@@ -328,7 +336,7 @@ class MoveAdapter:
                 known=due.known,
                 search_seconds=self._options.search_seconds,
                 has_planned_lengths=self._window.has_planned_lengths,
-                coming=self._coming,
+                coming=self._coming(iteration),
             )
         )
 
@@ -364,6 +372,9 @@ class MoveAdapter:
         if best is not None and best.gain.p50_seconds <= 0:
             notes += _later_notes(best, found.request, pays=answer == "change")
             answer = "keep" if answer == "change" else answer
+        if best is not None and answer == "change" and (why := self._lacks_table(best.plan)):
+            notes.append(f"not carried out here: {why}")
+            answer = "keep"
         request = found.request
         moves = answer == "change" and not self._options.dry_run
         decision = Decision(
@@ -404,6 +415,17 @@ class MoveAdapter:
             reason=f"an iteration is forecast to be {low} to {high} shorter",
             most_seconds=brings.p90_seconds * left,
         )
+
+    def _lacks_table(self, plan: Plan) -> str:
+        """Return why forecasts choose no number of a plan's replicas, where they do; the run waits for these, once for each plan that it moves to."""
+        if not isinstance(self._devices, ReplicaChoice):
+            return ""
+        try:
+            self._devices.table_of(plan)
+        except UserError as error:
+            self.barred.append(plan)
+            return str(error)
+        return ""
 
     def _best(self, found: Proposals) -> tuple[Proposal | None, list[str]]:
         """Return the plan that surely gains most of those that the executor carries out, and what is said of the others."""

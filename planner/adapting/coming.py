@@ -6,6 +6,7 @@ from typing import Final
 
 from rlplan.errors import PlanError
 from rlplan.plan import FLOWS, Plan
+from rlplan.planner.adapting.window import planned_mean
 from rlplan.planner.placements.partitions import (
     GENERATION,
     ColocatedSet,
@@ -14,7 +15,14 @@ from rlplan.planner.placements.partitions import (
 )
 from rlplan.planner.requests.pinned import Pinned, PinnedPool
 from rlplan.planner.requests.schedules import AskedSchedules
-from rlplan.replicas import GENERATE, ReplicaDevices, replica_gpus, with_replicas
+from rlplan.replicas import (
+    GENERATE,
+    ReplicaChoice,
+    ReplicaDevices,
+    ReplicaSchedule,
+    replica_gpus,
+    with_replicas,
+)
 from rlplan.rules.batches import divides_prompts
 
 # Modes in which replicas come and go.
@@ -82,6 +90,37 @@ class Coming:
         own = self.plan.job.workload.environments
         workload = replace(way.job.workload, environments=own)
         return replace(self.plan, job=replace(way.job, workload=workload))
+
+
+def expected_devices(
+    choice: ReplicaChoice, plan: Plan, replicas: int, done: int, iterations: int
+) -> ReplicaDevices:
+    """Return how many devices replicas are expected to have, where forecasts choose their number by lengths.
+
+    As many as generate now and, where the job plans that lengths grow, from each iteration on in which another number pays at the planned
+    ones, that number.
+
+    Args:
+        plan: The run's, with as many replicas as it has at most.
+        replicas: That generate now.
+        done: Iterations that are done.
+        iterations: Of the run in all.
+    """
+    table, counts = choice.table_of(plan), {0: replicas}
+    before: int | None = None
+    for iteration in range(done, iterations):
+        mean = planned_mean(plan, iteration + 1, iterations)
+        if mean is None:
+            break
+        pays = table.row_of(mean).replicas
+        if before not in {None, pays}:
+            counts[iteration] = pays
+        before = pays
+    return ReplicaDevices(
+        schedule=ReplicaSchedule(counts=tuple(counts.items())),
+        gpus_each=replica_gpus(plan),
+        gpus=choice.devices.gpus,
+    )
 
 
 def _weights(begin: float, end: float) -> tuple[float, float, float]:

@@ -9,7 +9,7 @@ from rlplan.algorithms import load_algorithm
 from rlplan.errors import PlanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.files.writing import to_yaml
-from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
+from rlplan.job import Hyperparameters, Job, NodeGroup, PromptData, Rewards
 from rlplan.profiles.catalog import load_device, resolve_job
 from rlplan.profiles.jobs.checks import has_weights, is_hub_id
 from rlplan.workload import Empirical, Evaluation, Lengths, Logged, Workload, longest
@@ -45,7 +45,8 @@ class StarterPrompts:
     Attributes:
         file: Relative to the job's file.
         tokens: Length of each prompt that is learnt from.
-        has_answers: Whether every row has an `answer`.
+        rule: That compares responses with rows' answers; None where not every row has one.
+        data: How the file is read; None as usual.
         held_out_file: Of prompts on which the actor is evaluated; None for no evaluation.
         held_out_longest: Tokens of the longest of them.
         held_out_count: How many they are.
@@ -53,7 +54,8 @@ class StarterPrompts:
 
     file: str
     tokens: Sequence[int]
-    has_answers: bool
+    rule: str | None = None
+    data: PromptData | None = None
     held_out_file: str | None = None
     held_out_longest: int = 0
     held_out_count: int = 0
@@ -186,8 +188,8 @@ def tokenizer_of(model: str, folder: Path) -> str:
 def _on_prompts(job: Job, prompts: StarterPrompts) -> Job:
     """Return the job with the lengths of its prompts, and a rule that compares with answers where there are any."""
     rewards = job.rewards
-    if prompts.has_answers and rewards is not None:
-        rewards = replace(rewards, function="exact_match")
+    if prompts.rule is not None and rewards is not None:
+        rewards = replace(rewards, function=prompts.rule)
     tokens = list(prompts.tokens)
     if prompts.held_out_longest > max(tokens):
         # The lengths are those that are learnt from; the longest has to be room for the others too.
@@ -197,7 +199,12 @@ def _on_prompts(job: Job, prompts: StarterPrompts) -> Job:
     count = prompts.held_out_count or None
     evaluation = None if held_out is None else Evaluation(prompts_file=held_out, prompts=count)
     return replace(
-        job, workload=work, prompts_file=prompts.file, evaluation=evaluation, rewards=rewards
+        job,
+        workload=work,
+        prompts_file=prompts.file,
+        prompt_data=prompts.data,
+        evaluation=evaluation,
+        rewards=rewards,
     )
 
 

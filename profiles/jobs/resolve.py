@@ -350,7 +350,7 @@ def _architecture(
     if isinstance(model, ModelArchitecture):
         return model
     path = folder / Path(model).expanduser()
-    local = "/" in model and (path / CONFIG_FILE).exists()
+    local = bool(model) and (path / CONFIG_FILE).is_file()
     if not local and canonical_name("models", model) in model_names():
         return load_model(model)
     if model and path.is_dir() and not (path / CONFIG_FILE).exists():

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rlplan.job import Job
     from rlplan.plan import Plan
     from rlplan.profiles.facts import Facts
-    from rlplan.replicas import ReplicaDevices, ReplicaSchedule, ReplicaTable
+    from rlplan.replicas import Replicas
     from rlplan.results.forecast import Forecast
 
 EXAMPLE = (
@@ -269,7 +269,7 @@ def _forecast(plan: Plan, facts: Facts, file: Path) -> Forecast:
 
 def _schedule(
     given: str | None, plan: Plan, facts: Facts, file: Path, of_file: Plan | None
-) -> ReplicaSchedule | ReplicaDevices | ReplicaTable | None:
+) -> Replicas | None:
     """Return how many replicas there are when, or at which lengths, as an option says; None where all of them stay.
 
     Args:
@@ -280,21 +280,25 @@ def _schedule(
     """
     from rlplan.executor.control.capabilities import check_coming
     from rlplan.planner.adapting.replicas import replica_table
-    from rlplan.replicas import ReplicaRange, ReplicaSchedule, devices_of, read_replicas
+    from rlplan.replicas import ReplicaChoice, ReplicaRange, devices_of, read_replicas
 
     if given is None:
         return None
     asked = read_replicas(given)
-    check_coming(asked, plan if of_file is None else of_file, str(file), moves=of_file is not None)
-    if of_file is not None and isinstance(asked, ReplicaSchedule):
-        devices = devices_of(asked, of_file)
-        check_coming(devices, plan, str(file), moves=True)
-        return devices
+    check_coming(asked, plan if of_file is None else of_file, str(file))
     if not isinstance(asked, ReplicaRange):
-        return asked
-    found = replica_table(plan, facts, asked)
+        if of_file is None:
+            return asked
+        devices = devices_of(asked, of_file)
+        check_coming(devices, plan, str(file))
+        return devices
+    choice = ReplicaChoice(asked, of_file or plan, lambda *of: replica_table(of[0], facts, of[1]))
+    found = choice.table_of(plan)
     say(found.words)
-    return found
+    if of_file is None:
+        return found
+    check_coming(choice, plan, str(file))
+    return choice
 
 
 def _check_places(

@@ -20,7 +20,13 @@ from rlplan_cli.commands.fit import (
 from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rlplan.job import PromptData
     from rlplan.planner.requests.starter import StarterPrompts
+
+# In worked solutions of GSM8K's form, ahead of the number (Cobbe et al. 2021, arXiv:2110.14168, section 2).
+MARK = "####"
 
 EXAMPLE = (
     "Example: rlplan init job.yaml --algorithm grpo --model qwen2.5-7b --gpu h100-80gb-sxm --gpus 8"
@@ -56,6 +62,19 @@ def command(  # noqa: PLR0917 -- one parameter an option
         Path | None,
         typer.Option(help="File of prompts to train on, whose lengths the job takes."),
     ] = None,
+    prompt_column: Annotated[
+        str | None,
+        typer.Option(
+            help="With --prompts: what their rows call the prompt, such as question.  [default: prompt]"
+        ),
+    ] = None,
+    chat: Annotated[
+        bool,
+        typer.Option(
+            "--chat",
+            help="With --prompts: put texts into the chat template of the model's tokenizer, as a user's message.",
+        ),
+    ] = False,
     held_out: Annotated[
         Path | None,
         typer.Option(help="With --prompts: file of prompts on which the actor is evaluated."),
@@ -67,6 +86,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
     from rlplan.algorithms import algorithm_names
     from rlplan.errors import FileError, nearest_name
     from rlplan.files.writing import check_files, write_text
+    from rlplan.job import PromptData
     from rlplan.planner.requests.starter import StarterWork, starter_job, starter_text
 
     if algorithm not in algorithm_names():
@@ -80,9 +100,11 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_files({"the file to write": path})
     if path.exists() and not force:
         raise FileError(str(path), "exists already", allowed="another path, or --force")
-    if held_out is not None and prompts is None:
-        problem = "is for an actor that learns from prompts"
-        raise FileError("--held-out", problem, allowed="together with --prompts")
+    of_prompts = {"--held-out": held_out, "--prompt-column": prompt_column, "--chat": chat or None}
+    for option in (name for name, given in of_prompts.items() if given is not None):
+        if prompts is None:
+            problem = "is for an actor that learns from prompts"
+            raise FileError(option, problem, allowed="together with --prompts")
     if held_out is not None and prompts is not None and held_out.resolve() == prompts.resolve():
         problem = "is what --prompts names, whose rows are learnt from"
         allowed = "another file, such as that of another split in a folder"
@@ -90,7 +112,10 @@ def command(  # noqa: PLR0917 -- one parameter an option
     if mean_prompt is not None and prompts is not None:
         problem = "is measured in the file that --prompts names, and would have no effect"
         raise FileError("--mean-prompt", problem, value=mean_prompt, allowed="one of both")
-    measured = None if prompts is None else _measured(prompts, held_out, model, path.parent)
+    measured = None
+    if prompts is not None:
+        data = PromptData(column=prompt_column or "prompt", chat=chat)
+        measured = _measured(prompts, held_out, model, path.parent, data)
     given = gpus_with_type(gpus, gpu, alone=True)
     work = StarterWork(
         framework=framework,
@@ -115,7 +140,9 @@ def command(  # noqa: PLR0917 -- one parameter an option
     say(f"job written to {path}; next: rlplan search {shlex.quote(str(path))}")
 
 
-def _measured(prompts: Path, held_out: Path | None, model: str, folder: Path) -> StarterPrompts:
+def _measured(
+    prompts: Path, held_out: Path | None, model: str, folder: Path, data: PromptData
+) -> StarterPrompts:
     """Return what a first job takes of files of prompts, their lengths by the model's own tokenizer.
 
     Raises:
@@ -124,20 +151,29 @@ def _measured(prompts: Path, held_out: Path | None, model: str, folder: Path) ->
     from os.path import relpath
 
     from rlplan.executor.data.workload import read_prompts
+    from rlplan.job import PromptData
     from rlplan.planner.requests.starter import BYTES, StarterPrompts, tokenizer_of
     from rlplan_cli.running import require_tokenizers
 
     tokenizer = tokenizer_of(model, folder)
     if tokenizer != BYTES:
         require_tokenizers()
-    found = read_prompts(prompts, tokenizer, folder)
-    judged = None if held_out is None else read_prompts(held_out, tokenizer, folder)
+    found = read_prompts(prompts, tokenizer, folder, data)
+    judged = None if held_out is None else read_prompts(held_out, tokenizer, folder, data)
     rows = [*found.rows, *(judged.rows if judged is not None else [])]
     return StarterPrompts(
         file=relpath(prompts, folder),
         tokens=[len(each) for each in found.tokens],
-        has_answers=all("answer" in row for row in rows),
+        rule=_rule_of([row.get("answer") for row in rows]),
+        data=None if data == PromptData() else data,
         held_out_file=None if held_out is None else relpath(held_out, folder),
         held_out_longest=0 if judged is None else max(map(len, judged.tokens)),
         held_out_count=0 if judged is None else len(judged.tokens),
     )
+
+
+def _rule_of(answers: Sequence[object]) -> str | None:
+    """Return the rule that compares with answers: of worked solutions in GSM8K's form the last numbers, of others the texts."""
+    if None in answers:
+        return None
+    return "numeric_match" if all(MARK in str(each) for each in answers) else "exact_match"

@@ -371,14 +371,14 @@ def test_replicas_that_play_episodes_come_go_and_are_lost_and_change_nothing_tha
 )
 def test_what_has_no_replicas_that_come_and_go_is_refused(plan, schedule, words):
     with pytest.raises(FileError, match=words):
-        check_coming(read_schedule(schedule), plan, moves=False)
+        check_coming(read_schedule(schedule), plan)
 
 
 def test_vllm_is_refused_beside_replicas_that_come_and_go_with_what_is_to_be_done_instead():
     generate = plan_of().tasks["actor.generate"]
     plan = plan_of().with_layout("actor.generate", replace(generate, engine="vllm"))
     with pytest.raises(CapabilityError, match=r"replicas that come and go.*torch-static"):
-        check_coming(read_schedule("2"), plan, moves=False)
+        check_coming(read_schedule("2"), plan)
 
 
 @pytest.mark.full

@@ -46,7 +46,7 @@ def test_rows_keep_their_keys_and_know_their_line(tmp_path):
         ('{"prompt": "a"}\n{"promt": "b"}\n', "line 2: prompt: is missing; did you mean 'promt'"),
         (
             '{"question": "a", "answer": "1"}\n',
-            "line 1: prompt: is missing; allowed: one that prompt_data.column names: answer, question",
+            "line 1: prompt: is missing; allowed: one that prompt_data.column names \\(--prompt-column of init\\): answer, question",
         ),
         ('{"prompt": "a"\n', "line 1: is not JSON"),
         ('["a"]\n', "line 1: is not an object; found 'list'"),

@@ -1,12 +1,13 @@
 """A run whose replicas come and go moves to another plan: it ends as one that is resumed under it, whoever is there or is killed."""
 
+from contextlib import nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import ray
 
-from rlplan.errors import CapabilityError, FileError, WorkerLostError
+from rlplan.errors import FileError, WorkerLostError
 from rlplan.executor.control.capabilities import check_coming
 from rlplan.executor.control.checkpoints import CheckpointFolder, find_checkpoint
 from rlplan.executor.control.metrics import read_metrics
@@ -15,9 +16,18 @@ from rlplan.executor.control.start import started_groups
 from rlplan.executor.execute import execute
 from rlplan.executor.workers import pools
 from rlplan.files.decoding import read_yaml
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import Rewards
 from rlplan.plan import Plan
-from rlplan.replicas import devices_of, read_replicas, read_schedule
+from rlplan.replicas import (
+    LengthRow,
+    ReplicaChoice,
+    ReplicaSchedule,
+    ReplicaTable,
+    devices_of,
+    read_replicas,
+    read_schedule,
+)
 from tests.executor.plans import make_job, make_plan
 from tests.executor.test_checkpoints import assert_same, stored_weights
 from tests.executor.test_moving import (
@@ -52,6 +62,8 @@ SCHEDULE = read_schedule("2")
 
 def carried_out(plan, out, iterations=ITERATIONS, *, schedule=SCHEDULE, adapter=None, resume=None):
     saving, told = Saving(every=1, resume=resume), []
+    if plan != BEFORE and isinstance(schedule, ReplicaSchedule):
+        schedule = devices_of(schedule, BEFORE)
     run = execute(
         plan,
         out,
@@ -60,7 +72,7 @@ def carried_out(plan, out, iterations=ITERATIONS, *, schedule=SCHEDULE, adapter=
         warmup=0,
         saving=saving,
         adapter=adapter,
-        schedule=schedule if plan == BEFORE else devices_of(schedule, BEFORE),
+        schedule=schedule,
         progress=lambda *said: told.append(said[-1]),
     )
     return run, told
@@ -213,8 +225,49 @@ def test_an_endless_stream_moves_with_its_replicas_and_learns_from_every_prompt_
     assert len(set(state.left_prompts)) == len(state.left_prompts)
 
 
-@pytest.mark.parametrize(("asked", "words"), [("1..2", "range"), ("3", "at most 2")])
-def test_a_run_that_may_move_has_numbers_of_replicas_and_no_range(asked, words):
-    with pytest.raises((CapabilityError, FileError), match=words):
-        check_coming(read_replicas(asked), BEFORE, moves=True)
-    check_coming(read_schedule("0:1,2:2"), BEFORE, moves=True)
+LONGER = FrozenDict({1: 2.0, 2: 1.0})
+TABLE = ReplicaTable(
+    rows=(LengthRow(above_tokens=0.0, tokens=5.0, replicas=2, seconds=LONGER),), begins=5.0
+)
+FEWER = replace(TABLE, rows=(replace(TABLE.rows[0], replicas=1),))
+
+
+def choice():
+    """Return a choice by which both replicas pay by the plan of the start, and one by any other."""
+    asked = read_replicas("1..2")
+    return ReplicaChoice(asked, BEFORE, lambda plan, _: TABLE if plan == BEFORE else FEWER)
+
+
+@pytest.mark.full
+@pytest.mark.ray
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_run_whose_replicas_forecasts_choose_moves_and_wants_what_pays_by_the_other_plan(
+    undisturbed, tmp_path, monkeypatch, is_killed
+):
+    out, other, moves = tmp_path / "out", streams(micro_batch=4), Forced
+    if is_killed:
+        point = next(each for each, (done, named) in POINTS.items() if done == 2 and named)
+        moves = partial(KilledAfter, prepare=lambda: killed_at(point, monkeypatch))
+    given = {"schedule": choice(), "adapter": moves({2: other})}
+    with pytest.raises(KilledError) if is_killed else nullcontext():
+        carried_out(BEFORE, out, **given)
+    if is_killed:
+        monkeypatch.undo()
+        carried_out(other, out, schedule=choice(), adapter=Forced({}), resume=out)
+    whole = tmp_path / "whole"
+    carried_out(BEFORE, whole, 2)
+    carried_out(other, whole, resume=whole)
+    ends_alike(out, whole)
+    assert [row["replicas"] for row in read_metrics(out)] == [2, 2, 1, 1]
+
+
+def test_a_run_that_may_move_has_numbers_of_replicas_or_a_range():
+    with pytest.raises(FileError, match="at most 2"):
+        check_coming(read_replicas("3"), BEFORE)
+    with pytest.raises(FileError, match="at most 2"):
+        check_coming(read_replicas("1..3"), BEFORE)
+    check_coming(read_schedule("0:1,2:2"), BEFORE)
+    check_coming(choice(), AFTER)
+    of_one = ReplicaChoice(read_replicas("1..1"), BEFORE, lambda *_: TABLE)
+    with pytest.raises(FileError, match="1 devices at most, and a replica of the plan takes"):
+        check_coming(of_one, AFTER)

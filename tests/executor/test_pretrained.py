@@ -33,6 +33,13 @@ LLAMA3 = {
     "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16,
 }  # fmt: skip
+YARN = {
+    "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16, "attention_factor": 1.1,
+    "beta_fast": 32.0, "beta_slow": 1.0,
+}  # fmt: skip
+# Queries are longer from each multiple of its first lengths on.
+MINISTRAL3 = YARN | {"original_max_position_embeddings": 4, "llama_4_scaling_beta": 0.5}
+PLAIN = {"rope_type": "default", "rope_theta": 10000.0}
 # By name: the family, and in what its model differs from the sizes.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama 2": ("llama", {}),
@@ -47,8 +54,17 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
                                "layer_types": ["sliding_attention", "full_attention"] * 2}),
     "smollm3": ("smollm3", {"no_rope_layers": [1, 0, 1, 0], "tie_word_embeddings": True}),
     "olmo2": ("olmo2", {}),
+    "olmo3": ("olmo3", {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"] * 2,
+                        "rope_parameters": {"sliding_attention": PLAIN, "full_attention": YARN}}),
+    "ministral3": ("ministral3", {"rope_parameters": MINISTRAL3}),
+    "glm4": ("glm4", {"attention_bias": True}),
+    "seed_oss": ("seed_oss", {}),
+    "ernie4_5": ("ernie4_5", {}),
     "mixtral": ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen3_moe": ("qwen3_moe", EXPERTS | {"norm_topk_prob": True}),
+    "glm4_moe": ("glm4_moe", {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 2,
+                              "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "use_qk_norm": True,
+                              "attention_bias": True, "routed_scaling_factor": 1.5}),
     "qwen2_moe": ("qwen2_moe", EXPERTS | {"shared_expert_intermediate_size": 40}),
 }  # fmt: skip
 LAYOUTS = {
@@ -99,6 +115,11 @@ def made(family, differs):
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+        for name, buffer in model.named_buffers():
+            if name.endswith(
+                "e_score_correction_bias"
+            ):  # which decides that other experts are chosen
+                buffer.add_(torch.randn_like(buffer) * 0.2)
     return model.eval()
 
 

@@ -10,7 +10,7 @@ import pytest
 from rlplan.errors import PlanError
 from rlplan.executor.control.capabilities import check_runnable
 from rlplan.executor.control.start import check_machine
-from rlplan.executor.rollout.vllm_limits import VERSIONS
+from rlplan.executor.rollout.vllm_limits import VERSIONS, lacks_of_vllm
 from tests.cases import only
 from tests.executor.plans import TINY, make_job, make_plan
 
@@ -62,6 +62,18 @@ def vllm_plan(model=WIDE, ranks=2, **sizes):
 def test_what_vllm_does_not_run_is_refused_by_name(plan, message):
     with pytest.raises(PlanError, match=message):
         check_runnable(plan)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"family": "glm4"}, "models.actor.family is glm4: vllm cannot: models of this family"),
+        ({"vision_parameters": 9}, "vision_parameters is 9: vllm cannot: the text model behind"),
+    ],
+)
+def test_what_it_was_never_tried_with_is_refused_by_name(change, message):
+    lacks = lacks_of_vllm(vllm_plan(replace(WIDE, **change)), on_cpu=True)
+    assert message in "; ".join(map(str, lacks))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """How many replicas are wanted as responses grow: what they ask for within chance, an iteration ahead, and alike in a resumed run."""
 
+from statistics import fmean
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -78,3 +80,27 @@ def test_only_numbers_of_the_table_are_wanted_and_what_is_asked_ahead_stays(toke
     wanted, ahead = told(tokens)
     assert {*wanted} <= {each.replicas for each in TABLE.rows}
     assert ahead == wanted[1 : len(tokens) + 1]
+
+
+FEWER = ReplicaTable(rows=(row(0.0, 20.0, 1), row(90.0, 120.0, 2)), begins=30.0)
+
+
+@given(LENGTHS, st.data())
+def test_behind_a_move_the_other_plans_table_holds_and_a_resumed_run_wants_the_same(tokens, data):
+    moved = data.draw(st.integers(0, len(tokens)))
+    wanted = WantedByLength(TABLE)
+    for iteration, each in enumerate(tokens[:moved]):
+        wanted.note(iteration, each)
+        wanted.at(iteration + 2)
+    wanted, resumed = wanted.by(FEWER, moved), WantedByLength(FEWER, moved)
+    for iteration, each in enumerate(tokens[moved:], moved):
+        wanted.note(iteration, each)
+        wanted.at(iteration + 2)
+    for iteration, each in enumerate(tokens):
+        resumed.note(iteration, each)
+    found = [wanted.at(each) for each in range(moved, len(tokens) + 2)]
+    assert found == [resumed.at(each) for each in range(moved, len(tokens) + 2)]
+    assert {*found} <= {each.replicas for each in FEWER.rows}
+    known = tokens[: max(0, moved - 1)][-10:]
+    mean = fmean(known) if len(known) >= FEWEST else FEWER.begins
+    assert found[0] == FEWER.row_of(mean).replicas

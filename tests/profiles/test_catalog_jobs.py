@@ -120,18 +120,30 @@ def test_aliases_and_capital_letters_become_the_sheet_s_name(tmp_path):
     assert load_job(written(tmp_path, data)).cluster[0].gpu == "a800-80gb"
 
 
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 128,
+    "vocab_size": 260,
+    "max_position_embeddings": 512,
+}
+
+
+def test_a_folder_beside_the_job_goes_before_a_sheet_of_its_name(tmp_path):
+    (tmp_path / "tiny").mkdir()
+    assert load_model("tiny").vocab_size != 300
+    file = written(tmp_path, changed("models.critic", "tiny"))
+    assert load_job(file).architecture("critic") == load_model("tiny")
+    text = json.dumps(CONFIG | {"vocab_size": 300})
+    (tmp_path / "tiny" / "config.json").write_text(text, encoding="utf-8")
+    assert load_job(file).architecture("critic").vocab_size == 300
+
+
 def test_a_model_may_be_a_hugging_face_config_beside_the_job(tmp_path):
-    config = {
-        "model_type": "llama",
-        "hidden_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "intermediate_size": 128,
-        "vocab_size": 260,
-        "max_position_embeddings": 512,
-    }
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     for value in ("mine", "mine/config.json", str(tmp_path / "mine")):
         job = load_job(written(tmp_path, changed("models.critic", value)))
         assert (job.architecture("critic").name, job.architecture("critic").num_kv_heads) == (

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from rlplan.errors import FileError
 from rlplan.replicas import (
+    ReplicaChoice,
     ReplicaDevices,
     ReplicaRange,
     ReplicaSchedule,
@@ -169,3 +170,27 @@ def test_devices_that_hold_no_replica_of_a_plan_are_refused_but_for_iterations_t
     with pytest.raises(FileError, match="leaves 1 devices from iteration 0 on"):
         devices.schedule_of(generating(2, 2))
     assert devices.schedule_of(generating(2, 2), 20).at(20) == 1
+
+
+def test_a_range_is_of_devices_and_asks_forecasts_once_a_plan():
+    """Of eight replicas of a device two to five: of those that take two, one to two; of such that take four, one alone."""
+    job, asked = make_job("grpo", samples_per_prompt=2), []
+
+    def plan_of(size):
+        pools = {"p0": (1, ("actor", "reference")), "generator": (8, ("actor",))}
+        plan = make_plan(job, pools, tp_gen=size, transition="two-copies")
+        generate = replace(plan.tasks["actor.generate"], dp=8 // size)
+        return plan.with_layout("actor.generate", generate)
+
+    choice = ReplicaChoice(
+        ReplicaRange(least=2, most=5), plan_of(1), lambda plan, each: asked.append(each) or plan
+    )
+    assert choice.devices.gpus == 8
+    for _ in range(2):
+        assert [choice.table_of(plan_of(size)) for size in (1, 2, 4)]
+    ends = [(each.least, each.most) for each in asked]
+    assert ends == [(2, 5), (1, 2), (1, 1)]
+    with pytest.raises(
+        FileError, match="leaves 5 devices at most, and a replica of the plan takes"
+    ):
+        choice.range_of(plan_of(8))

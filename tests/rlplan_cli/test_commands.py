@@ -237,6 +237,26 @@ def test_init_takes_held_out_prompts_into_the_job_and_its_lengths(project, rlpla
     assert (both.code, "is measured in the file that --prompts names" in both.err) == (2, True)
 
 
+def test_init_takes_rows_in_gsm8ks_form_by_their_column_and_last_number(project, rlplan):
+    rows = [{"question": "2 + 3?", "answer": "2+3=<<2+3=5>>5\n#### 5"}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    for name in ("asked.jsonl", "held.jsonl"):
+        Path(name).write_text(lines, encoding="utf-8")
+    given = ("init", "new.yaml", "--prompts", "asked.jsonl", "--held-out", "held.jsonl")
+    refused = rlplan(*given)
+    assert (refused.code, "(--prompt-column of init): answer, question" in refused.err) == (2, True)
+    answer = rlplan(*given, "--prompt-column", "question")
+    assert answer.code == 0, answer.err
+    job = yaml.safe_load(Path("new.yaml").read_text())
+    assert (job["prompt_data"]["column"], job["rewards"]["function"]) == (
+        "question",
+        "numeric_match",
+    )
+    assert rlplan("check", "new.yaml").code == 0
+    alone = rlplan("init", "other.yaml", "--prompt-column", "question")
+    assert (alone.code, "--prompt-column: is for an actor" in alone.err) == (2, True)
+
+
 def test_init_says_that_weights_of_a_configuration_alone_are_random(project, rlplan):
     model_folder(project, weights=False)
     for model, tokenizer in (("model", "model"), ("tiny", "bytes")):

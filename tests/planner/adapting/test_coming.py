@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.errors import PlanError
+from rlplan.errors import InfeasibleError, PlanError
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
-from rlplan.planner.adapting.coming import Coming, generating_gpus, on_devices
+from rlplan.planner.adapting.coming import (
+    Coming,
+    expected_devices,
+    generating_gpus,
+    on_devices,
+)
 from rlplan.planner.adapting.proposing import (
     SIMPSON,
     Request,
@@ -23,9 +29,19 @@ from rlplan.planner.adapting.proposing import (
 from rlplan.planner.adapting.window import Window
 from rlplan.profiles.facts import load_facts
 from rlplan.profiles.jobs.resolve import load_job
-from rlplan.replicas import ReplicaDevices, devices_of, read_schedule, with_replicas
+from rlplan.replicas import (
+    LengthRow,
+    ReplicaChoice,
+    ReplicaDevices,
+    ReplicaRange,
+    ReplicaTable,
+    devices_of,
+    read_schedule,
+    with_replicas,
+)
 from rlplan.results.advice import Decision
 from rlplan.simulator.simulate import simulate
+from rlplan.workload import Lognormal
 from tests.executor.plans import make_job, make_plan
 from tests.planner.adapting.test_adapting import (
     Found,
@@ -241,6 +257,29 @@ def test_a_move_is_judged_by_the_replicas_that_generate_since(job, facts, tmp_pa
     assert outcome.before_seconds == pytest.approx(SECONDS * one / four, rel=1e-6)
 
 
+@pytest.mark.parametrize("fits", [True, False])
+def test_where_forecasts_choose_a_plan_is_moved_to_only_where_they_have_a_number(
+    job, facts, tmp_path, fits
+):
+    other, asked = streams(job, micro_batch=8), []
+    adapter, plan, found = adapting(facts, job, tmp_path, *[proposal(other, 5.0)] * 2)
+
+    def table(given, _):
+        asked.append(given)
+        if not fits and not same_layout(given, plan):
+            raise InfeasibleError("--replicas: none of 1 to 4 replicas fits at 8 tokens a response")
+        row = LengthRow(above_tokens=0.0, tokens=8.0, replicas=2, seconds=FrozenDict({2: 1.0}))
+        return ReplicaTable(rows=(row,), begins=8.0)
+
+    adapter._devices = ReplicaChoice(ReplicaRange(least=1, most=4), plan, table)
+    moved = [adapter.after(generated(plan, each, 2)).plan for each in range(60)]
+    decisions = [line for line in ledger_of(tmp_path) if isinstance(line, Decision)]
+    assert (decisions[0].answer, any(moved)) == (("change", True) if fits else ("keep", False))
+    assert any("none of 1 to 4 replicas fits" in each for each in decisions[0].notes) != fits
+    assert found.asked[0].coming.devices.schedule.counts == ((0, 2),)
+    assert sum(same_layout(each, other) for each in asked) == 1
+
+
 def test_a_plan_is_filled_up_to_a_number_of_replicas_that_share_out_the_prompts(job):
     """Eight devices hold eight replicas of one, which four prompts have no equal parts for."""
     plan = streams(job)
@@ -249,3 +288,28 @@ def test_a_plan_is_filled_up_to_a_number_of_replicas_that_share_out_the_prompts(
     filled = Coming(devices=devices, plan=plan).filled(plan)
     assert filled.tasks["actor.generate"].dp == 4
     assert job.workload.prompts % 4 == 0 != job.workload.prompts % 8
+
+
+@pytest.mark.parametrize(
+    ("means", "counts"), [((4.0, 8.0), ((0, 2), (41, 3), (81, 4))), (None, ((0, 2),))]
+)
+def test_where_forecasts_choose_replicas_are_expected_as_lengths_that_are_planned_ask(
+    means, counts
+):
+    """From 4 to 8 tokens in 101 iterations: 5.64 in iteration 41, 7.24 in 81. Two generate, where one would do."""
+    lengths = Lognormal(mean=4.0, std=1.0, max=20, training_means=means)
+    job = replace(make_job("grpo", response_tokens=lengths), iterations=101)
+    pools = {"p0": (1, ("actor", "reference")), "generator": (4, ("actor",))}
+    plan = make_plan(job, pools, transition="two-copies")
+    rows = ((0.0, 1), (5.62, 3), (7.22, 4))
+    table = ReplicaTable(
+        rows=tuple(
+            LengthRow(above_tokens=above, tokens=above, replicas=count, seconds=FrozenDict())
+            for above, count in rows
+        ),
+        begins=4.0,
+    )
+    choice = ReplicaChoice(ReplicaRange(least=1, most=4), plan, lambda *_: table)
+    devices = expected_devices(choice, plan, 2, 10, 101)
+    assert devices.schedule.counts == counts
+    assert (devices.gpus_each, devices.gpus) == (1, 4)
