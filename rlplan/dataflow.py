@@ -7,7 +7,16 @@ from functools import lru_cache
 from typing import Final, Literal, NamedTuple
 
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import DynamicSampling, Hyperparameters, Job, KlEstimator, KlPlace, LossMean, Role
+from rlplan.job import (
+    USUAL_ROUNDS,
+    DynamicSampling,
+    Hyperparameters,
+    Job,
+    KlEstimator,
+    KlPlace,
+    LossMean,
+    Role,
+)
 from rlplan.stages import STAGE_KINDS, Stage, StageKind
 from rlplan.workload import Workload
 
@@ -419,7 +428,7 @@ def _rounds(algorithm: Algorithm, job: Job) -> Rounds:
 def rounds_together(job: Job) -> float:
     """Return how many batches are generated at a time of those that an iteration samples its prompts from."""
     sampling = job.dynamic_sampling
-    return sampling.expected_rounds if sampling is not None and sampling.together else 1.0
+    return sampling.rounds if sampling is not None and sampling.together else 1.0
 
 
 def begun_of(job: Job, batches: float = 1.0) -> Workload:
@@ -433,7 +442,21 @@ def expected_rounds(algorithm: Algorithm, job: Job) -> float:
     sampling = job.dynamic_sampling or usual
     if sampling is None:
         return 1.0
-    return max(sampling.expected_rounds, 1.0 if sampling.together else sampling.batches_at_once)
+    return max(sampling.rounds, 1.0 if sampling.together else sampling.batches_at_once)
+
+
+def rounds_in_batches(prompts: int, batch: int, most: int | None) -> float:
+    """Return the global batches that an iteration usually samples where whole batches are generated until enough groups differ.
+
+    Args:
+        prompts: That an iteration learns from.
+        batch: Prompts of a batch that is generated.
+        most: Batches of an iteration; None sets no limit.
+    """
+    batches = math.ceil(USUAL_ROUNDS * prompts / batch)
+    if most is not None:
+        batches = min(batches, most)
+    return max(1.0, batches * batch / prompts)
 
 
 def expected_calls(algorithm: Algorithm, job: Job) -> float:

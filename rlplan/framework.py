@@ -94,6 +94,8 @@ class FrameworkSheet:
         aliases: Other names that a job may use.
         runs: Whether `rlplan execute` carries its steps out.
         engines: Defaults for jobs that name no engine; None is the device's usual one.
+        newest_engine: What its newest release generates with, where a sheet is of earlier ones too, whose published runs have that of
+            `engines`: the default of jobs that name none.
         old_log_prob: Where the log-probabilities of the policy that generated come from, if a job leaves
             it open.
         reuses_log_probs: Algorithms whose update takes its own log-probabilities for the old ones, without a pass for
@@ -135,6 +137,7 @@ class FrameworkSheet:
             update learns from and leave out the others; else what each round sampled goes through them.
         samples_together: Whether groups that are sampled again begin beside those under way, as soon as one is left out; else
             each round waits for all of the one before.
+        samples_whole_batches: Whether groups are sampled again in whole batches, of which what a step has no room for is dropped.
         streams_rewards: Whether the rewards of finished responses are computed while others generate.
         in_flight: What becomes of its responses under way when new weights come, in mode async, if a plan
             leaves it open.
@@ -166,6 +169,7 @@ class FrameworkSheet:
     aliases: tuple[str, ...] = ()
     runs: bool = False
     engines: Engines = USUAL_ENGINES
+    newest_engine: str | None = None
     old_log_prob: OldLogProb = "engine"
     reuses_log_probs: tuple[str, ...] = ()
     weight_sync: WeightSync = USUAL_WEIGHT_SYNC
@@ -194,6 +198,7 @@ class FrameworkSheet:
     keeps_domains: bool = True
     filters_first: bool = False
     samples_together: bool = False
+    samples_whole_batches: bool = False
     streams_rewards: bool = False
     in_flight: InFlight = "drain"
     bounds_ages: bool = True

@@ -348,13 +348,17 @@ class Pretrain:
     coefficient: NonNegative = 1.0
 
 
+# Global batches that an iteration samples on average where two thirds of the groups differ in reward.
+USUAL_ROUNDS: Final = 1.5
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicSampling:
     """Say how groups of equal rewards are replaced (Yu et al. 2025, DAPO, arXiv:2503.14476, section 3.2).
 
     Attributes:
         max_rounds: Global batches generated at most in an iteration; groups of equal rewards fill up the rest.
-        expected_rounds: Rounds that forecasts count with.
+        expected_rounds: Rounds that forecasts count with; None is the framework's usual (`rlplan.profiles.jobs.sampling`).
         batches_at_once: Global batches that one call generates, where a batch of generation has other prompts than that of an
             update. Rounds count global batches all the same, and at least so many are expected.
         filters_first: Whether passes for log-probabilities and values see only what an update learns from, not all that
@@ -363,10 +367,15 @@ class DynamicSampling:
     """
 
     max_rounds: AtLeastOne = 10
-    expected_rounds: Annotated[float, Ge(1), NotBool()] = 1.5
+    expected_rounds: Annotated[float, Ge(1), NotBool()] | None = None
     batches_at_once: Positive = 1.0
     filters_first: bool | None = None
     together: bool | None = None
+
+    @property
+    def rounds(self) -> float:
+        """Return the rounds that forecasts count with, before those of a framework that generates whole batches are known."""
+        return USUAL_ROUNDS if self.expected_rounds is None else self.expected_rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

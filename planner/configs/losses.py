@@ -3,12 +3,14 @@
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import rounds_in_batches
 from rlplan.errors import UserError
 from rlplan.files.decoding import decode
-from rlplan.job import DynamicSampling, Hyperparameters, KlPlace
+from rlplan.job import USUAL_ROUNDS, DynamicSampling, Hyperparameters, KlPlace
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.reading.sheet import AlgorithmWords, Scalar
 
@@ -70,7 +72,8 @@ def sampling_of(settings: Settings, algorithm: str) -> DynamicSampling | None:
     if not settings.on("filters") or not load_algorithm(algorithm).resamples:
         return None
     rounds = settings.whole("filter_rounds")
-    return DynamicSampling(max_rounds=rounds) if rounds > 0 else DynamicSampling()
+    usual = DynamicSampling(expected_rounds=USUAL_ROUNDS)
+    return replace(usual, max_rounds=rounds) if rounds > 0 else usual
 
 
 def sampled_in_batches(prompts: int, batch: int, most: int | None) -> DynamicSampling:
@@ -83,12 +86,9 @@ def sampled_in_batches(prompts: int, batch: int, most: int | None) -> DynamicSam
         batch: Prompts of a batch that is generated.
         most: Batches of a step; None sets no limit.
     """
-    batches = math.ceil(DynamicSampling().expected_rounds * prompts / batch)
-    if most is not None:
-        batches = min(batches, most)
     return DynamicSampling(
         max_rounds=NO_LIMIT if most is None else math.ceil(most * batch / prompts),
-        expected_rounds=max(1.0, batches * batch / prompts),
+        expected_rounds=rounds_in_batches(prompts, batch, most),
         batches_at_once=batch / prompts,
     )
 
@@ -99,12 +99,12 @@ def sampling_guess(sampling: DynamicSampling, prompts: int, batch: int | None = 
     Args:
         batch: Prompts of a batch, where whole ones are generated.
     """
-    generated = round(sampling.expected_rounds * prompts)
+    generated = round(sampling.rounds * prompts)
     how = f"{generated:,} prompts"
     if batch is not None:
         batches = max(1, round(generated / batch))
         how = f"{batches} batch{'es' if batches != 1 else ''} of {batch:,} prompts"
-    kept = 1 / DynamicSampling().expected_rounds
+    kept = 1 / USUAL_ROUNDS
     return (
         f"{how} generated for the {prompts:,} that a step learns from: {kept:.0%} of groups are taken to differ in "
         "reward; say dynamic_sampling.expected_rounds of the job"

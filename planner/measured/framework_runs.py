@@ -163,6 +163,12 @@ def device_sheet(published: str) -> str:
     raise UnknownSettingError(f"no sheet is of the device {published}{hint}")
 
 
+def _engines(run: PublishedRun) -> Engines:
+    """Return a run's engines: those that its framework had when it was published, and not those of its newest release."""
+    usual = load_framework(run.framework).engines.generate
+    return replace(run.engines, generate=run.engines.generate or usual)
+
+
 def job_of(run: PublishedRun) -> Job:
     """Return a run's job, resolved; its iteration is a part of a step where a trainer takes it in parts.
 
@@ -187,7 +193,7 @@ def _job(run: PublishedRun, model: str, device: str) -> Job:
         name="published run",
         algorithm=run.algorithm,
         framework=run.framework,
-        engines=run.engines,
+        engines=_engines(run),
         old_log_prob=run.old_log_prob,
         models=FrozenDict(dict.fromkeys(roles, model)),
         workload=Workload(

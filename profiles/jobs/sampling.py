@@ -3,9 +3,11 @@
 from dataclasses import replace
 
 from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import rounds_in_batches
 from rlplan.framework import FrameworkSheet
-from rlplan.job import DynamicSampling, Job
+from rlplan.job import USUAL_ROUNDS, DynamicSampling, Job
 from rlplan.profiles.jobs.checks import JobPlace
+from rlplan.profiles.sheets import load_framework
 
 
 def sampling_of(job: Job, sheet: FrameworkSheet, place: JobPlace) -> DynamicSampling | None:
@@ -29,13 +31,23 @@ def sampling_of(job: Job, sheet: FrameworkSheet, place: JobPlace) -> DynamicSamp
         problem = "each round waits for the one before"
         raise place.error("dynamic_sampling.together", problem, value=True, allowed="false")
     usual = {"filters_first": sheet.filters_first, "together": sheet.samples_together}
-    if not any(usual.values()) or not (resamples or sampling is not None):
-        return _checked(sampling, place)
+    if sampling is None and not (resamples and any(usual.values())):
+        return None
     given = sampling or DynamicSampling()
-    found = replace(
-        given, **{name: True for name, on in usual.items() if on and getattr(given, name) is None}
-    )
+    own = {name: True for name, on in usual.items() if on and getattr(given, name) is None}
+    found = replace(given, **own)
+    if found.expected_rounds is None:
+        found = replace(found, expected_rounds=_usual_rounds(found, sheet, job))
     return _checked(found, place)
+
+
+def _usual_rounds(sampling: DynamicSampling, sheet: FrameworkSheet, job: Job) -> float:
+    """Return the global batches that a framework is expected to sample in an iteration where nobody says it."""
+    if not sheet.samples_whole_batches or sampling.together:
+        return USUAL_ROUNDS
+    prompts = job.workload.prompts
+    batch = max(1, round(prompts * sampling.batches_at_once))
+    return rounds_in_batches(prompts, batch, max(1, sampling.max_rounds * prompts // batch))
 
 
 def _checked(sampling: DynamicSampling | None, place: JobPlace) -> DynamicSampling | None:
@@ -47,9 +59,17 @@ def _checked(sampling: DynamicSampling | None, place: JobPlace) -> DynamicSampli
 
 
 def sampling_left_to(sheet: FrameworkSheet, job: Job) -> DynamicSampling | None:
-    """Return how another framework samples a job's groups again: in its own order, and the project's own where a loss does."""
+    """Return how another framework samples a job's groups again: in its own order, the project's own where a loss does, as often as usual unless the job says otherwise."""
     sampling = job.dynamic_sampling
     if sampling is None or (sheet.runs and not load_algorithm(job.algorithm).resamples):
         return None
     at_once = 1.0 if sheet.samples_together else sampling.batches_at_once
-    return replace(sampling, filters_first=None, together=None, batches_at_once=at_once)
+    usual = _usual_rounds(sampling, load_framework(job.framework), job)
+    rounds = None if sampling.expected_rounds == usual else sampling.expected_rounds
+    return replace(
+        sampling,
+        filters_first=None,
+        together=None,
+        batches_at_once=at_once,
+        expected_rounds=rounds,
+    )

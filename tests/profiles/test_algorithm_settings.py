@@ -1,5 +1,6 @@
 """Settings of algorithms in a job: refused by name where the algorithm has no use for them."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -172,10 +173,16 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
 
     work = {**WORK, "samples_per_prompt": 2}
 
-    for name in ("verl", "easyr1", "nemo-rl-megatron-0.4", "nemo-rl-dtensor", "skyrl"):
-        assert sampling(framework=name) == DynamicSampling(filters_first=True)
+    first, both = DynamicSampling(filters_first=True), {"filters_first": True, "together": True}
+    assert sampling(framework="verl") == replace(first, expected_rounds=1.5)
+    for name in ("easyr1", "nemo-rl-megatron-0.4", "nemo-rl-dtensor", "skyrl"):
+        assert sampling(framework=name) == replace(first, expected_rounds=2.0)  # whole batches
     for name in ("slime", "miles"):
-        assert sampling(framework=name) == DynamicSampling(filters_first=True, together=True)
+        assert sampling(framework=name) == DynamicSampling(expected_rounds=1.5, **both)
+    told = {"expected_rounds": 1.5, "max_rounds": 4}
+    assert sampling(framework="skyrl", dynamic_sampling=told).expected_rounds == 1.5
+    assert sampling(framework="skyrl", dynamic_sampling={"max_rounds": 1}).expected_rounds == 1
+    assert sampling(dynamic_sampling={"max_rounds": 4}).expected_rounds == 1.5
     told = {"expected_rounds": 3, "filters_first": False}
     found = sampling(framework="verl", dynamic_sampling=told)
     assert found == DynamicSampling(expected_rounds=3, filters_first=False)
@@ -196,16 +203,16 @@ def test_frameworks_that_leave_groups_out_first_are_known_by_their_sheets(tmp_pa
         framework="slime",
         dynamic_sampling={},
     )
-    assert found.dynamic_sampling == DynamicSampling(filters_first=True, together=True)
+    assert found.dynamic_sampling == DynamicSampling(expected_rounds=1.5, **both)
     with pytest.raises(FileError, match=r"dynamic_sampling\.together: each round waits"):
         sampling(dynamic_sampling={"together": True})
-    both: dict[str, Any] = {"expected_rounds": 4.0, "batches_at_once": 2.0}
+    whole: dict[str, Any] = {"expected_rounds": 4.0, "batches_at_once": 2.0}
     for name, more in (("slime", {}), ("verl", {"together": True})):
         with pytest.raises(
             FileError, match=r"batches_at_once: all that rounds sample is .* allowed: 1"
         ):
-            sampling(framework=name, dynamic_sampling={**both, **more})
-    found = sampling(framework="slime", dynamic_sampling={**both, "together": False})
+            sampling(framework=name, dynamic_sampling={**whole, **more})
+    found = sampling(framework="slime", dynamic_sampling={**whole, "together": False})
     assert found.batches_at_once == 2
 
 
@@ -216,6 +223,13 @@ def test_batches_of_one_framework_are_none_of_another_that_generates_all_at_a_ti
     left = {name: sampling_left_to(load_framework(name), job) for name in ("slime", "easyr1")}
     assert left["slime"] == DynamicSampling(expected_rounds=4.0)
     assert left["easyr1"] == DynamicSampling(expected_rounds=4.0, batches_at_once=2.0)
+
+
+def test_rounds_that_nobody_said_are_those_of_the_framework_that_runs_the_job(tmp_path):
+    work = {**WORK, "samples_per_prompt": 2}
+    job = resolved("dapo", tmp_path, work=work, framework="easyr1")
+    assert job.dynamic_sampling.expected_rounds == 2.0
+    assert sampling_left_to(load_framework("verl"), job).expected_rounds is None
 
 
 def test_frozen_weights_stand_in_for_the_reference_that_they_are(tmp_path):

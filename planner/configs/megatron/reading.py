@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import (
+    USUAL_ROUNDS,
     USUAL_WEIGHT_SYNC,
     DynamicSampling,
     Engines,
@@ -348,12 +349,12 @@ def sampling_of(settings: Settings) -> DynamicSampling | None:
     """Return how groups are sampled again: until enough have passed, without a limit (rollout/sglang_rollout.py)."""
     if not filters(settings) or not load_algorithm(algorithm(settings)).groups:
         return None
-    usual = DynamicSampling(max_rounds=NO_LIMIT)
+    usual = DynamicSampling(max_rounds=NO_LIMIT, expected_rounds=USUAL_ROUNDS)
     if not str(settings.value("filters")).endswith(WITHOUT_MORE):
         return usual
     prompts = max(1, settings.whole("prompts"))
     begun = settings.optional_whole("begun_prompts") or prompts
-    return replace(usual, expected_rounds=min(usual.expected_rounds, max(1.0, begun / prompts)))
+    return replace(usual, expected_rounds=min(usual.rounds, max(1.0, begun / prompts)))
 
 
 def _begun(settings: Settings, work: Work, sampling: DynamicSampling | None) -> Work:
@@ -365,7 +366,7 @@ def _begun(settings: Settings, work: Work, sampling: DynamicSampling | None) -> 
     if never_stops(settings):
         return work
     batch = settings.optional_whole("begun_prompts") or work.prompts
-    waited = work.prompts * (sampling.expected_rounds if sampling else 1.0)
+    waited = work.prompts * (sampling.rounds if sampling else 1.0)
     begun = batch * math.ceil(waited / batch)
     return replace(work, over_provisioning=max(1.0, begun / waited))
 

@@ -164,7 +164,7 @@ def _work(export: Export, filter_path: str) -> None:
     if export.resamples:
         export.values["dynamic-sampling-filter-path"] = filter_path
     if work.over_provisioning > 1 or export.resamples:
-        waited = work.prompts * (sampling.expected_rounds if sampling and export.resamples else 1.0)
+        waited = work.prompts * (sampling.rounds if sampling and export.resamples else 1.0)
         export.put("begun_prompts", round(waited * work.over_provisioning))
     if algorithm == DAPO:
         export.put("estimator", GRPO)

@@ -448,9 +448,15 @@ def _of_jobs(plan: Job, job: Job) -> Iterator[tuple[str, object, object]]:
         if role in job.models and plan.models[role] != job.models[role]:
             yield f"job.models.{role}", plan.architecture(role).name, job.architecture(role).name
     for role in ("actor", "critic"):
-        old, new = plan.adapter(role), job.adapter(role)
-        if (old and old.rank) != (new and new.rank):
+        old, new = (_trained_part(each, role) for each in (plan, job))
+        if old != new:
             yield f"job.adapters.{role}", old, new
+
+
+def _trained_part(job: Job, role: Role) -> str:
+    """Return what of a role's model learns, in words."""
+    adapter = job.adapter(role)
+    return "all weights" if adapter is None else f"an adapter of rank {adapter.rank}"
 
 
 def _of_trainers(plan: Plan, job: Job) -> Iterator[tuple[str, object, object]]:

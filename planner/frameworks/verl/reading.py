@@ -6,6 +6,7 @@ from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
 from rlplan.job import (
+    USUAL_ROUNDS,
     USUAL_WEIGHT_SYNC,
     DynamicSampling,
     Engines,
@@ -376,7 +377,8 @@ def _sampling(settings: Settings, algorithm: str) -> DynamicSampling | None:
         return None
     if not _filters(settings):
         return ONCE
-    usual, most = DynamicSampling(), settings.whole("filter_rounds")
+    usual = DynamicSampling(expected_rounds=USUAL_ROUNDS)
+    most = settings.whole("filter_rounds")
     if not _in_whole_batches(settings):
         return replace(usual, max_rounds=most if most > 0 else NO_LIMIT)
     prompts, batch = generated_prompts(settings)
