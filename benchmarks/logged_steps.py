@@ -105,6 +105,8 @@ def logged(record: dict[str, str], framework: str) -> dict[str, float]:
     if longest := record["longest_response"]:
         figures[sheet.longest_response] = float(longest)
         figures[sheet.clip_ratio] = float(record["clipped"] or 0)
+    if batches := record["generated_batches"]:
+        figures[sheet.generated_batches] = float(batches)
     # Without them a line is no whole step; what was not published is not compared.
     return dict.fromkeys((sheet.step, *sheet.tells), 1.0) | figures
 
