@@ -124,3 +124,27 @@ def test_a_log_of_slow_sockets_is_told_to_look_at_the_network(ran, tmp_path):
     }
     (told,) = causes.values()  # once, beside the longest stage
     assert any("NET/Socket" in each and "3,200 are taken" in each for each in told), told
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gbps", "shard_ranks", "told"),
+    [
+        (2, None, None, True),
+        (1, None, None, False),
+        (2, 3200.0, None, True),
+        (2, 400.0, None, False),
+        (2, None, 8, False),
+    ],
+)
+def test_a_forecast_says_what_a_network_that_nobody_named_may_cost(
+    ran, nodes, gbps, shard_ranks, told
+):
+    """Ranks that spread weights inside a node alone, or a network that the job names, leave nothing to guess."""
+    group = replace(ran.plan.job.cluster[0], nodes=nodes, gpus_per_node=16 // nodes)
+    group = replace(group, inter_node_gbps=gbps or group.inter_node_gbps)
+    tasks = ran.plan.tasks
+    for name in ("actor.compute_log_prob", "actor.update"):
+        tasks = tasks.with_item(name, replace(tasks[name], shard_ranks=shard_ranks))
+    plan = replace(ran.plan, job=replace(ran.plan.job, cluster=(group,)), tasks=tasks)
+    forecast = simulate(plan, ran.facts)
+    assert any("Over sockets" in each for each in forecast.assumptions) == told
