@@ -54,6 +54,7 @@ from rlplan.planner.configs.sizes import (
 )
 from rlplan.planner.configs.verl_family import (
     GRADIENTS,
+    doubt_attention,
     doubt_updates_of_critics,
     generated_prompts,
     hyperparameters_of,
@@ -118,6 +119,8 @@ def run_of(settings: Settings) -> Run:
     }
     algorithm = _algorithm(settings)
     _doubt(settings, models, algorithm)
+    if trainer.startswith("fsdp"):
+        doubt_attention(settings)
     sampling = _sampling(settings, algorithm)
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
