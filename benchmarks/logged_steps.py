@@ -6,7 +6,7 @@ Reads `logged_steps.csv`, whose rows name a framework, a script, keys that are s
 one of the words, if any is given. Prints forecast over measured, with `!` where the measured seconds lie outside of p10 to p90, and
 of all rows the share that lies inside, within 25 % and within 30 %, and how far off the median and the ninth of ten rows are; stages
 that a constant was fitted on are left out of these, and the steps that hold them. Nothing is fitted on rows of the groups `later`, `newest`, `table`, `last`, `blind`, `collected`,
-`gathered`, `surveyed` and `polled`, nor on those of slime, miles and EasyR1: those of `newest`, `last`, `unseen`, `blind`, `collected`, `gathered`, `surveyed` and `polled` were laid beside forecasts before anything was changed with them in view; those of
+`gathered`, `surveyed`, `polled` and `asked`, nor on those of slime, miles and EasyR1: those of `newest`, `last`, `unseen`, `blind`, `collected`, `gathered`, `surveyed`, `polled` and `asked` were laid beside forecasts before anything was changed with them in view; those of
 `table` are further rows of tables that others are from.
 """
 
@@ -105,6 +105,8 @@ def logged(record: dict[str, str], framework: str) -> dict[str, float]:
     if longest := record["longest_response"]:
         figures[sheet.longest_response] = float(longest)
         figures[sheet.clip_ratio] = float(record["clipped"] or 0)
+    if batches := record["generated_batches"]:
+        figures[sheet.generated_batches] = float(batches)
     # Without them a line is no whole step; what was not published is not compared.
     return dict.fromkeys((sheet.step, *sheet.tells), 1.0) | figures
 

@@ -116,6 +116,7 @@ class FrameworkSheet:
             after each; else they come before an update's passes, as master copies of weights do.
         gathers_from_host: Whether weights of a model that only infers, where they leave the GPUs, are copied from the host's memory
             with each micro-batch, a layer's shard before it is gathered; else once before the passes.
+        gathers_stored: Whether they lie there in the format in which its trainers keep weights; else in that of products.
         leaves_after_passes: Whether weights of a model that is trained, where they leave the GPUs, leave them after passes without an
             update too; and a reference's, but where every rank has a shard of them.
         collects_seconds: Of Python's collection of garbage, with which each move of weights between the GPUs and the host ends, and
@@ -184,6 +185,7 @@ class FrameworkSheet:
     from_host_bytes_per_second: Positive | None = None
     loads_for_step: bool = False
     gathers_from_host: bool = False
+    gathers_stored: bool = False
     leaves_after_passes: bool = False
     collects_seconds: NonNegative = 0.0
     unpinned: tuple[Literal["weights", "gradients", "optimizer"], ...] = ("optimizer",)

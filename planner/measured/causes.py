@@ -15,6 +15,8 @@ from rlplan.planner.configs.proposing.changes import argument, assignments, by_w
 from rlplan.planner.configs.reading.laid_over import laid_over
 from rlplan.planner.configs.run import draft_of
 from rlplan.planner.configs.sizes import eager_engine
+from rlplan.planner.measured.slow_network import STAGES as NETWORK_STAGES
+from rlplan.planner.measured.slow_network import slow_network_gbps
 from rlplan.profiles.catalog import load_engine
 from rlplan.profiles.facts import Facts
 from rlplan.results.forecast import Forecast
@@ -394,6 +396,29 @@ def weight_sync(stage: StageCheck, subject: Subject) -> str | None:
     )
 
 
+def network(stage: StageCheck, subject: Subject) -> str | None:
+    """Name a network between nodes with which all stages of training take what they took, beside the longest of them."""
+    log = subject.log
+    if log is None or stage.name not in NETWORK_STAGES:
+        return None
+    timed = {name: log.stage_seconds[name] for name in NETWORK_STAGES if name in log.stage_seconds}
+    if stage.name != max(timed, key=lambda each: timed[each], default=None):
+        return None
+
+    def seconds_of(name: str, forecast: Forecast) -> float:
+        return _seconds_of(name, forecast, subject)
+
+    gbps = slow_network_gbps(subject.plan, subject.facts, subject.forecast, timed, seconds_of)
+    if gbps is None:
+        return None
+    taken = subject.plan.job.cluster[0].inter_node_gbps
+    return (
+        f"network: with {gbps:,.2g} Gbit/s a node between nodes, where {taken:,g} are taken, all stages of training that use it take "
+        "about what they took: look whether NCCL goes over sockets, or over one card of several (NCCL_DEBUG=INFO prints NET/Socket or NET/IB and "
+        "the cards); inter_node_gbps of the node group forecasts with what there is"
+    )
+
+
 def idle_trainer(stage: StageCheck, subject: Subject) -> str | None:
     """Name a trainer that waits for samples beside generation that never catches up."""
     log, overlap = subject.log, subject.forecast.overlap
@@ -546,7 +571,7 @@ FORWARD = {"update_actor": "old_log_prob", "update_critic": "values"}
 SYNC = ("weight_sync", TRANSITION)
 CAUSES: tuple[Cause, ...] = (
     expert_loop, tools, few_running, wide_replica, tail, held_weight_sync, eager, narrow_replica, update_alone, padding, small_batch,
-    cut_sequences, offload, states_in_sync, weight_sync, idle_trainer, idle_engine,
+    cut_sequences, offload, network, states_in_sync, weight_sync, idle_trainer, idle_engine,
 )  # fmt: skip
 
 

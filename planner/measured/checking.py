@@ -25,7 +25,12 @@ from rlplan.planner.measured.causes import (
     tries_of_normal,
 )
 from rlplan.planner.measured.logs import other_framework, read_log
-from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths, own_steps
+from rlplan.planner.measured.measured_lengths import (
+    at_logged_lengths,
+    at_run_lengths,
+    counts_batches,
+    own_steps,
+)
 from rlplan.planner.measured.trackers import tracked_files
 from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.analytic.efficiencies import load_spreads
@@ -153,6 +158,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         beside_forecast=_beside_forecast(steps, forecast),
         notes=(
             *observed,
+            *_batches_notes(steps, plan),
             *_notes(ran, steps.response_tokens, forecast),
             *_of_another(ran, steps),
             *_apart(steps),
@@ -161,6 +167,19 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
             *_trends(steps),
         ),
     )
+
+
+def _batches_notes(steps: LoggedSteps, plan: Plan) -> Iterator[str]:
+    """Yield with how many batches of generation a step is forecast, where the log says how many it took."""
+    batches = steps.generated_batches
+    if batches is None:
+        return
+    if counts_batches(plan):
+        yield f"groups: forecast with {batches:.3g} batches of generation a step, as the log has them"
+    elif batches > 1:
+        yield (
+            f"groups: the log has {batches:.3g} batches of generation a step, and what ran samples no group again: one is forecast"
+        )
 
 
 def _check_run(run: MeasuredRun, ran: RunContext) -> StepCheck:

@@ -634,6 +634,7 @@ def medians_of(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         response_tokens=responses,
         longest_response=middle(sheet.longest_response),
         clip_ratio=middle(sheet.clip_ratio),
+        generated_batches=middle(sheet.generated_batches),
         growth=_growth(sheet, steps),
         trainer_idle_fraction=_idle_fraction(
             middle(sheet.trainer_idle), middle(sheet.trainer_idle_seconds), middle(sheet.step)

@@ -2,8 +2,11 @@
 
 from contextlib import suppress
 from dataclasses import replace
+from math import ceil
 
+from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError
+from rlplan.job import DynamicSampling
 from rlplan.plan import Plan
 from rlplan.planner.configs.environments import environments_of
 from rlplan.planner.configs.importing import ImportOptions
@@ -35,7 +38,11 @@ def at_lengths(plan: Plan, prompt_tokens: float | None, response_tokens: float |
 
 
 def at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
-    """Return a plan at a log's mean lengths; where the job has one length for all, or an assumed spread, spread as the log shows."""
+    """Return a plan at a log's mean lengths and batches of generation.
+
+    Where the job has one length for all, or an assumed spread, lengths are spread as the log shows.
+    """
+    plan = at_generated_batches(plan, steps.generated_batches)
     mean, most = steps.response_tokens, steps.longest_response
     lengths = plan.job.workload.response_tokens
     assumed = isinstance(lengths, Lognormal) and lengths.assumed is not None
@@ -47,6 +54,29 @@ def at_logged_lengths(plan: Plan, steps: LoggedSteps) -> Plan:
                 plan = spread
                 break
     return at_lengths(plan, steps.prompt_tokens, mean)
+
+
+def at_generated_batches(plan: Plan, batches: float | None) -> Plan:
+    """Return a plan that samples its groups in so many batches of generation; its own where a log tells none.
+
+    Frameworks that begin others as soon as a group is left out have no batches.
+    """
+    job = plan.job
+    sampling = job.dynamic_sampling or DynamicSampling()
+    if batches is None or not counts_batches(plan):
+        return plan
+    rounds = max(1.0, batches * sampling.batches_at_once)
+    most = max(sampling.max_rounds, ceil(rounds))
+    sampling = replace(sampling, expected_rounds=rounds, max_rounds=most)
+    return replace(plan, job=replace(job, dynamic_sampling=sampling))
+
+
+def counts_batches(plan: Plan) -> bool:
+    """Tell whether a plan samples groups of equal rewards again, in batches one after another."""
+    sampling = plan.job.dynamic_sampling
+    if sampling is None:
+        return load_algorithm(plan.job.algorithm).resamples
+    return not sampling.together and sampling.max_rounds > 1
 
 
 def own_steps(steps: LoggedSteps, added: float) -> tuple[LoggedSteps, tuple[str, ...]]:

@@ -28,10 +28,11 @@ RanAt = Callable[[LoggedSteps], RunContext]
 
 @dataclass(frozen=True, slots=True)
 class ForecastAtLengths:
-    """Hold the forecast of steps of some mean lengths."""
+    """Hold the forecast of steps of some mean lengths, with so many batches of generation."""
 
     prompt_tokens: float | None
     response_tokens: float | None
+    generated_batches: float | None
     plan: Plan
     forecast: Forecast
 
@@ -40,6 +41,7 @@ class ForecastAtLengths:
         pairs = (
             (self.prompt_tokens, steps.prompt_tokens),
             (self.response_tokens, steps.response_tokens),
+            (self.generated_batches, steps.generated_batches),
         )
         return all(
             known == now
@@ -163,6 +165,10 @@ class Watch:
             ran = self.ran_at(steps)
             forecast = simulate(ran.plan, ran.facts)
             self._last = ForecastAtLengths(
-                steps.prompt_tokens, steps.response_tokens, ran.plan, forecast
+                steps.prompt_tokens,
+                steps.response_tokens,
+                steps.generated_batches,
+                ran.plan,
+                forecast,
             )
         return self._last

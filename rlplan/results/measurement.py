@@ -200,6 +200,7 @@ class LogSheet:
         total_tokens: Key of the mean length of both together, for logs that do not print the prompts'.
         longest_response: Key of the longest response of a step.
         clip_ratio: Key of the share of responses that were cut at the maximum.
+        generated_batches: Key of how many batches a step generated until enough groups differed in reward.
         prefixes: What trackers put before these keys.
         console_timers: A timer's line, or a figure's, of a console that prints each as it ends: name and number, in as many
             pairs of groups as there are kinds of lines.
@@ -244,6 +245,7 @@ class LogSheet:
     total_tokens: str = ""
     longest_response: str = ""
     clip_ratio: str = ""
+    generated_batches: str = ""
     prefixes: tuple[str, ...] = ()
     console_step: str = ""
     console_timers: str = ""
@@ -282,6 +284,7 @@ class LoggedSteps:
         response_tokens: Mean length of responses; None where it is not logged.
         longest_response: Median of the steps' longest responses, in tokens; None where it is not logged.
         clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
+        generated_batches: Batches that a step generated until enough groups differed in reward; None where it is not logged.
         other_seconds: Of timers that the sheet does not name, by their names.
         beside_seconds: Of what is no part of every step, a step on average over the log.
         beside_each_seconds: Of one of each of these, where it took place: the median.
@@ -302,6 +305,7 @@ class LoggedSteps:
     response_tokens: float | None
     longest_response: float | None = None
     clip_ratio: float | None = None
+    generated_batches: float | None = None
     other_seconds: FrozenDict[str, float] = FrozenDict()
     beside_seconds: FrozenDict[str, float] = FrozenDict()
     beside_each_seconds: FrozenDict[str, float] = FrozenDict()

@@ -17,6 +17,7 @@ from rlplan.profiles.analytic.efficiencies import load_host_costs
 from rlplan.profiles.facts import Facts
 from rlplan.profiles.sheets import taken_from_sheet
 from rlplan.results.forecast import Forecast, MemoryForecast, OverlapForecast, TaskForecast
+from rlplan.rules.layouts import FULLY_SHARDED
 from rlplan.simulator.costs.taskcost import step_spread, uncalibrated_spread
 from rlplan.simulator.timeline.agenda import Entry
 from rlplan.simulator.timeline.engine import Work
@@ -355,6 +356,34 @@ def _of_usual_dispatchers(plan: Plan, facts: Facts) -> Iterator[str]:
                 )
 
 
+def _of_shards_over_nodes(plan: Plan, facts: Facts) -> Iterator[str]:
+    """Yield what a network that nobody has named may cost where ranks of several nodes spread weights among them."""
+    framework = facts.framework(plan.job.framework)
+    taken = [
+        group
+        for group in plan.job.cluster
+        if group.nodes > 1
+        and "inter_node_gbps"
+        in taken_from_sheet(
+            group, facts.device(group.gpu).sheet, keeps_domains=framework.keeps_domains
+        )
+    ]
+    over = [
+        name
+        for name, layout in plan.tasks.items()
+        if name.endswith(".update")
+        and layout.zero == FULLY_SHARDED
+        and any(
+            (layout.shard_ranks or layout.dp * layout.cp) > group.linked_gpus for group in taken
+        )
+    ]
+    if over:
+        yield (
+            f"{', '.join(over)}: every micro-batch gathers weights over nodes by RDMA. Over sockets (27 and 43 Gbit/s a node by two "
+            "users' logs) updates of 32B took 32 and 8 times as long: inter_node_gbps of the node group says what there is"
+        )
+
+
 def _of_kernels(job: Job, facts: Facts) -> Iterator[str]:
     for group in job.cluster:
         device = facts.device(group.gpu)
@@ -511,7 +540,13 @@ def forecast_of(
         goodput=goodput_forecast(plan, seconds),
         warnings=warnings_of(plan, agenda, memory, figures.overlap),
         assumptions=tuple(
-            dict.fromkeys((*assumptions_of(plan.job, facts), *_of_usual_dispatchers(plan, facts)))
+            dict.fromkeys(
+                (
+                    *assumptions_of(plan.job, facts),
+                    *_of_usual_dispatchers(plan, facts),
+                    *_of_shards_over_nodes(plan, facts),
+                )
+            )
         ),
         profile=facts.label,
         site=facts.calibration.label,

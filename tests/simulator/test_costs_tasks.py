@@ -190,6 +190,17 @@ def test_an_offloaded_reference_pays_for_its_way_back():
     assert "weights from host" not in parts_of(task, layout(tp=8))
 
 
+def test_a_reference_of_verl_lies_on_the_host_in_fp32_since_its_configuration_says_so():
+    """Up to 0.5 a reference is read in bf16, which are half of the bytes to copy before each gather."""
+    task = PPO["reference.compute_log_prob"]
+    chosen = layout("fsdp2-hf", dp=16, zero=3, offload=True, micro_batch=8)
+    seconds = [
+        parts_of(task, chosen, replace(JOB, framework=name))["weights from host"]
+        for name in ("verl-fsdp-0.5", "verl-fsdp-0.6", "verl-fsdp")
+    ]
+    assert seconds[1:] == pytest.approx([2 * seconds[0]] * 2, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("limit_seconds", "each_seconds"), [(None, 0.01), (0.5, 0.01), (0.002, 0.002)]
 )

@@ -38,6 +38,7 @@ from rlplan.planner.configs.sizes import (
     most_turns,
 )
 from rlplan.planner.configs.verl_family import (
+    doubt_attention,
     doubt_updates_of_critics,
     generated_prompts,
     hyperparameters_of,
@@ -105,6 +106,8 @@ def run_of(settings: Settings) -> Run:
     }
     algorithm = algorithm_named(settings)
     _doubt(settings, models, algorithm)
+    if trainer.startswith("fsdp"):
+        doubt_attention(settings)
     sampling = _sampling(settings, algorithm)
     return Run(
         framework=settings.sheet.trainers[trainer].framework,

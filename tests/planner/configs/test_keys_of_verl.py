@@ -499,3 +499,23 @@ def test_keys_of_forks_that_change_the_work_make_an_answer_doubtful(word, said):
     (doubt,) = imported("verl", words, OPTIONS).doubts()
     assert doubt.startswith(word)
     assert said in doubt
+
+
+@pytest.mark.parametrize(
+    ("words", "version", "doubted"),
+    [
+        ("=sdpa", "0.7.1", True),
+        ("=eager", "0.6.1", True),
+        ("=flash_attention_3", "0.9", False),
+        # workers/fsdp_workers.py of 0.5.0 takes FlashAttention 2 whatever the model's configuration says.
+        ("=sdpa", "0.5", False),
+        ("=sdpa model_engine=megatron", "0.9", False),
+    ],
+)
+def test_attention_by_other_kernels_makes_the_answer_doubtful_where_it_is_taken(
+    words, version, doubted
+):
+    key = "actor_rollout_ref.model.override_config.attn_implementation"
+    given = [*COMMON.split(), *COUNTED.split(), *f"+{key}{words}".split()]
+    found = imported("verl", given, replace(OPTIONS, version=version))
+    assert any("FlashAttention" in each for each in found.doubts()) == doubted

@@ -12,7 +12,7 @@ import pytest
 from rlplan.calibration import STAGE_TASKS
 from rlplan.files.decoding import decode
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Checkpoints, Job, PrefillApart
+from rlplan.job import Checkpoints, DynamicSampling, Job, PrefillApart
 from rlplan.plan import PlanDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
@@ -569,6 +569,23 @@ def test_stages_are_compared_at_the_lengths_that_were_measured(ran, expected, tm
     assert any(
         "responses of 600 tokens on average, the log of 3,000" in each for each in found.notes
     )
+
+
+def test_a_step_is_forecast_with_the_batches_of_generation_that_its_log_has(
+    ran, expected, tmp_path
+):
+    """Groups of equal rewards are sampled again three times, where one and a half rounds are usual."""
+    again = replace(ran.plan, job=replace(ran.plan.job, dynamic_sampling=DynamicSampling()))
+    rows = [row | {"train/num_gen_batches": 3} for row in steps_of(expected, "verl")]
+    write_console(tmp_path / "log", "verl", rows)
+    seconds = {}
+    for name, plan in (("once", ran.plan), ("again", again)):
+        found = check_steps(tmp_path / "log", replace(ran, plan=plan))
+        (generation,) = [each for each in found.stages if each.name == "generation"]
+        seconds[name] = generation.forecast_seconds
+        (note,) = [each for each in found.notes if each.startswith("groups: ")]
+        assert ("as the log has them" in note) == (name == "again")
+    assert seconds["again"] > 2 * seconds["once"]
 
 
 # Measured over forecast, as natural logarithms, of the published rows of rl_steps.csv that have stages.

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rlplan.files.frozen import FrozenDict
+from rlplan.job import DynamicSampling
 from rlplan.planner.measured.measured_lengths import at_logged_lengths, at_run_lengths, own_steps
 from rlplan.profiles.sheets import load_log_sheet
 from rlplan.results.measurement import LoggedSteps, MeasuredRun, ResponseLengths
@@ -101,3 +102,43 @@ def test_a_spread_that_is_only_taken_ends_where_the_log_has_the_longest(
     found = at_logged_lengths(plan, steps).job.workload.response_tokens
     assert longest(found) == longest_of_all
     assert mean_length(found) == pytest.approx(240.0, rel=0.01)
+
+
+def batches_logged(count):
+    return LoggedSteps(
+        sheet=load_log_sheet("verl"),
+        steps=1,
+        step_seconds=None,
+        stage_seconds=FrozenDict(),
+        prompt_tokens=None,
+        response_tokens=None,
+        generated_batches=count,
+    )
+
+
+@pytest.mark.parametrize(
+    ("sampling", "count", "rounds"),
+    [
+        # A batch of generation has the prompts of three updates: 1.2 of them are 3.6 rounds.
+        (DynamicSampling(expected_rounds=3.0, batches_at_once=3.0), 1.2, 3.6),
+        (DynamicSampling(max_rounds=2), 3.0, 3.0),
+        (DynamicSampling(), None, 1.5),
+        # No batches, and no others in place of those that are left out.
+        (DynamicSampling(together=True), 3.0, 1.5),
+        (DynamicSampling(max_rounds=1, expected_rounds=1.0), 3.0, 1.0),
+    ],
+)
+def test_groups_are_sampled_in_as_many_batches_as_a_log_has(sampling, count, rounds):
+    plan = split_plan()
+    plan = replace(plan, job=replace(plan.job, algorithm="dapo", dynamic_sampling=sampling))
+    found = at_logged_lengths(plan, batches_logged(count)).job.dynamic_sampling
+    assert found.expected_rounds == pytest.approx(rounds)
+    assert found.max_rounds >= min(rounds, sampling.max_rounds)
+
+
+@pytest.mark.parametrize(("algorithm", "counted"), [("dapo", True), ("grpo", False)])
+def test_an_algorithm_that_samples_again_has_batches_without_being_told(algorithm, counted):
+    plan = split_plan()
+    plan = replace(plan, job=replace(plan.job, algorithm=algorithm, dynamic_sampling=None))
+    found = at_logged_lengths(plan, batches_logged(2.0)).job.dynamic_sampling
+    assert (found.expected_rounds if found else None) == (2.0 if counted else None)
