@@ -198,6 +198,7 @@ class LogSheet:
         response_tokens: Key of the mean length of responses, after the cut at the maximum.
         with_observations: Whether lengths of responses are of all behind the prompt, what environments add among it.
         total_tokens: Key of the mean length of both together, for logs that do not print the prompts'.
+        step_tokens: Key of the tokens of all sequences of a step together.
         longest_response: Key of the longest response of a step.
         clip_ratio: Key of the share of responses that were cut at the maximum.
         prefixes: What trackers put before these keys.
@@ -242,6 +243,7 @@ class LogSheet:
     response_tokens: str = ""
     with_observations: bool = False
     total_tokens: str = ""
+    step_tokens: str = ""
     longest_response: str = ""
     clip_ratio: str = ""
     prefixes: tuple[str, ...] = ()
@@ -280,6 +282,7 @@ class LoggedSteps:
         stage_seconds: By stage.
         prompt_tokens: Mean length of prompts; None where it is not logged.
         response_tokens: Mean length of responses; None where it is not logged.
+        step_tokens: Of all sequences of a step together; None where they are not logged.
         longest_response: Median of the steps' longest responses, in tokens; None where it is not logged.
         clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
         other_seconds: Of timers that the sheet does not name, by their names.
@@ -300,6 +303,7 @@ class LoggedSteps:
     stage_seconds: FrozenDict[str, float]
     prompt_tokens: float | None
     response_tokens: float | None
+    step_tokens: float | None = None
     longest_response: float | None = None
     clip_ratio: float | None = None
     other_seconds: FrozenDict[str, float] = FrozenDict()
