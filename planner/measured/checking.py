@@ -55,6 +55,8 @@ LEAST_SHARE = 0.02
 GROWN_TIMES = 1.25
 # Repeats of the fixed loop on a machine at rest differ by less.
 LEAST_DRIFT = 0.02
+# Steps whose tokens are further from the plan's hold other sequences: beside logged mean lengths, and beside the job's own.
+OTHER_TOKENS_TIMES = (1.25, 2.0)
 NO_TIMER = "no timer"
 
 
@@ -121,6 +123,7 @@ def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
 
 def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
     """Return the medians of a log's steps beside their forecast."""
+    sequences = tuple(_other_sequences(steps, ran.plan))
     steps, observed = own_steps(steps, ran.plan.job.workload.mean_observations_tokens)
     plan = at_logged_lengths(ran.plan, steps)
     forecast = simulate(plan, ran.facts)
@@ -157,6 +160,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         beside=steps.beside_seconds,
         beside_forecast=_beside_forecast(steps, forecast),
         notes=(
+            *sequences,
             *observed,
             *_batches_notes(steps, plan),
             *_notes(ran, steps.response_tokens, forecast),
@@ -373,6 +377,25 @@ def _apart(steps: LoggedSteps) -> tuple[str, ...]:
         f"{name} {show_seconds(each)}" for name, each in steps.beside_seconds.items()
     )
     return (f"steps are judged without {told} (a step on average over the log)",)
+
+
+def _other_sequences(steps: LoggedSteps, plan: Plan) -> Iterator[str]:
+    """Yield that a log's steps hold more or fewer tokens than the plan's sequences have, at the log's mean lengths where it has them."""
+    work = plan.job.workload
+    prompt, response = steps.prompt_tokens, steps.response_tokens
+    is_logged = prompt is not None and response is not None
+    mean = mean_length(work.prompt_tokens) if prompt is None else prompt
+    mean += mean_length(work.response_tokens) if response is None else response
+    if response is None or not steps.sheet.with_observations:
+        mean += work.mean_observations_tokens
+    planned, tokens = work.sequences * mean, steps.step_tokens
+    most = OTHER_TOKENS_TIMES[not is_logged]
+    if tokens and not planned / most <= tokens <= planned * most:
+        yield (
+            f"tokens: a step of the log holds {tokens:,.0f}, the plan's {work.sequences:,} sequences {planned:,.0f} at "
+            f"{'these' if is_logged else 'its'} lengths: is it what ran? Where each turn of an episode is a sequence of its own, or "
+            "groups are dropped or added, steps hold others than the configuration says"
+        )
 
 
 def _idle_notes(step: StageCheck | None, subject: Subject) -> Iterator[str]:

@@ -42,10 +42,10 @@ CONSOLE_ROW = re.compile(r"• ([\w /-]+): ([\d.]+)(s\b)?")
 # What Ray puts before the lines of a process, and then `timing_s:` or `  gen: 31.2`: lines of a YAML document.
 RAY_PREFIX = re.compile(r"\([\w.:]+ pid=[^)]*\) ")
 NESTED_ROW = re.compile(r"(?P<indent> *)(?P<name>[\w./@-]+):(?: (?P<value>\S+))?")
-# `timing_s/gen: 45.87`, `- timing_s/gen = 45.87 s`, `timing_s/gen | 45.87`, `"timing_s/gen": 45.87,`.
+# `timing_s/gen: 45.87`, `- timing_s/gen = 45.87 s`, `timing_s/gen | 45.87`, `"timing_s/gen": 45.87,`, and in Markdown's quotes.
 PASTED_ROW = re.compile(
-    r"(?:\([\w.:]+ pid=[^)]*\) )?(?:wandb:)?[\s>|*\-\u2022\"']*([A-Za-z][\w./@-]*)[\"']?\s*(?:[:=|,\t]|\s)\s*(?:np\.\w+\()?"
-    r"([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)?\s*(?:s|sec|seconds|tokens)?\s*[|,;]?\s*"
+    r"(?:\([\w.:]+ pid=[^)]*\) )?(?:wandb:)?[\s>|*\-\u2022\"'`]*([A-Za-z][\w./@-]*)[\"'`*]{0,2}\s*(?:[:=|,\t]|\s)[\s`*]*(?:np\.\w+\()?"
+    r"([-+]?\d[\d.]*(?:e[-+]?\d+)?)\)?[\s`*]*(?:s|sec|seconds|tokens)?[\s`*]*[|,;]?\s*"
 )
 # A key and its figure have a few dozen characters.
 LONGEST_ROW = 300
@@ -85,12 +85,13 @@ def read_log(path: Path, *, warmup: int = 1, updates: int = 1) -> LoggedSteps:
     found = steps_of_log(path, updates=updates)
     if found is not None:
         sheet, steps, alone = found
-        if alone and len(steps) == 1:
+        number = max(steps[0].get(key, 0) for key in (STEP_NUMBER, sheet.merged_by))
+        if len(steps) == 1 and (alone or number > warmup):
             warmup = 0  # whoever hands on one step means that one
         if len(steps) > warmup:
             return medians_of(sheet, steps[warmup:])
         problem = f"holds {len(steps)} steps, of which the first {warmup} are left out"
-        raise FileError(str(path), problem, allowed="a log of more steps")
+        raise FileError(str(path), problem, allowed="a log of more steps, or --warmup 0")
     raise no_steps_error(path)
 
 
@@ -252,7 +253,7 @@ def _steps_by_sheet(
         printed = printed or list(_rows_of_dicts(sheet, lines))
         printed = printed or list(_timed_steps(sheet, lines))
         found = _merged(sheet, printed or [_keyed(sheet, each) for each in every])
-        pasted = [] if any(sheet.step in each for each in found) else _pasted_steps(sheet, lines)
+        pasted = [] if any(sheet.step in each for each in found) else _pasted(sheet, lines)
         yield sheet, pasted or found, bool(pasted or summary)
 
 
@@ -290,6 +291,12 @@ def _in_whole_lines(text: str) -> str:
     return text.rpartition("\n")[0] + "\n"
 
 
+def _pasted(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
+    """Return the figures of steps as people paste them: keys one a line, or the rows of a console."""
+    steps = _pasted_steps(sheet, lines)
+    return steps if any(sheet.step in each for each in steps) else _pasted_blocks(sheet, lines)
+
+
 def _pasted_steps(sheet: LogSheet, lines: Iterable[str]) -> list[Figures]:
     """Return the figures of steps whose keys stand one a line, as people paste them: a key that comes again begins a step."""
     steps: list[dict[str, float]] = []
@@ -302,6 +309,18 @@ def _pasted_steps(sheet: LogSheet, lines: Iterable[str]) -> list[Figures]:
             if not steps or named in steps[-1]:
                 steps.append({})
             steps[-1][named] = value
+    return list(steps)
+
+
+def _pasted_blocks(sheet: LogSheet, lines: Iterable[str]) -> list[Figures]:
+    """Return the figures of steps whose rows were pasted without the lines that begin them: a row that comes again begins a step."""
+    steps: list[dict[str, float]] = []
+    for line in lines if sheet.console_prefix else ():
+        row = _figure_on_row(sheet, ENDS_OF_LINE.sub("", line))
+        if row and (not steps or row.keys() & steps[-1].keys()):
+            steps.append({})
+        if row:
+            steps[-1] |= row
     return list(steps)
 
 
@@ -347,12 +366,19 @@ def _steps_of_blocks(sheet: LogSheet, lines: Sequence[str]) -> list[Figures]:
         line = ENDS_OF_LINE.sub("", raw)
         if begins := re.search(sheet.console_step, line):
             steps.append(_number_on(begins))
-        elif steps and (found := CONSOLE_ROW.search(line)):
-            name, number, seconds = found.groups()
-            key = sheet.console_names.get(name, sheet.console_prefix + name if seconds else name)
-            for known, value in _numbers([(key, number)]).items():
-                steps[-1].setdefault(known, value)
+        elif steps:
+            steps[-1] = {**_figure_on_row(sheet, line), **steps[-1]}
     return list(steps)
+
+
+def _figure_on_row(sheet: LogSheet, line: str) -> Figures:
+    """Return the figure of a row such as `generation: 20.1s (44.4%)` by its key; nothing where the line is none."""
+    found = CONSOLE_ROW.search(line)
+    if found is None:
+        return {}
+    name, number, seconds = found.groups()
+    key = sheet.console_names.get(name, sheet.console_prefix + name if seconds else name)
+    return _numbers([(key, number)])
 
 
 def _number_on(line: re.Match[str]) -> dict[str, float]:
@@ -632,6 +658,7 @@ def medians_of(sheet: LogSheet, steps: Sequence[Figures]) -> LoggedSteps:
         stage_seconds=FrozenDict(stages),
         prompt_tokens=prompts,
         response_tokens=responses,
+        step_tokens=middle(sheet.step_tokens),
         longest_response=middle(sheet.longest_response),
         clip_ratio=middle(sheet.clip_ratio),
         generated_batches=middle(sheet.generated_batches),

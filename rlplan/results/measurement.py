@@ -198,6 +198,7 @@ class LogSheet:
         response_tokens: Key of the mean length of responses, after the cut at the maximum.
         with_observations: Whether lengths of responses are of all behind the prompt, what environments add among it.
         total_tokens: Key of the mean length of both together, for logs that do not print the prompts'.
+        step_tokens: Key of the tokens of all sequences of a step together.
         longest_response: Key of the longest response of a step.
         clip_ratio: Key of the share of responses that were cut at the maximum.
         generated_batches: Key of how many batches a step generated until enough groups differed in reward.
@@ -243,6 +244,7 @@ class LogSheet:
     response_tokens: str = ""
     with_observations: bool = False
     total_tokens: str = ""
+    step_tokens: str = ""
     longest_response: str = ""
     clip_ratio: str = ""
     generated_batches: str = ""
@@ -282,6 +284,7 @@ class LoggedSteps:
         stage_seconds: By stage.
         prompt_tokens: Mean length of prompts; None where it is not logged.
         response_tokens: Mean length of responses; None where it is not logged.
+        step_tokens: Of all sequences of a step together; None where they are not logged.
         longest_response: Median of the steps' longest responses, in tokens; None where it is not logged.
         clip_ratio: Share of responses that were cut at the maximum; None where it is not logged.
         generated_batches: Batches that a step generated until enough groups differed in reward; None where it is not logged.
@@ -303,6 +306,7 @@ class LoggedSteps:
     stage_seconds: FrozenDict[str, float]
     prompt_tokens: float | None
     response_tokens: float | None
+    step_tokens: float | None = None
     longest_response: float | None = None
     clip_ratio: float | None = None
     generated_batches: float | None = None

@@ -137,8 +137,10 @@ def start_of(
                     program=program,
                     entry=file_of(name, folder),
                 )
+        handed = (name, *(word.value for word in arguments if word.value.endswith(PYTHON)))
+        is_refused = any(refusal_of(sheet, each) is not None for each in handed)
         if _is_taken(sheet, name, taken_as) or (
-            refusal_of(sheet, name) is None and _is_of_fork(sheet, name, arguments)
+            not is_refused and _is_of_fork(sheet, name, arguments)
         ):
             return Start(name=name, arguments=arguments, is_own=False, before=before)
     return None

@@ -265,6 +265,7 @@ class ConfigSheet:
         mirrors: Keys of a program beside the framework's own, by each the framework's key that it is given when it starts.
         mirrored_switches: Those of them that also turn a key of the framework's on where they are above 0.
         package: Name under which its own setup.py or pyproject.toml gives its version beside it; empty where that is none.
+        packages: Names that it had otherwise, by each what stands before the numbers of those versions.
         engine_versions: Engine sheets by the first version of an engine that they are of, by its name.
         engine_switches: Engine sheets in the place of others where a script sets an environment variable so, by `NAME=value`.
         arguments: How its command line is written: `hydra` overrides, `flags` of argparse, or `toml` files with flags.
@@ -337,6 +338,7 @@ class ConfigSheet:
     version_files: tuple[str, ...] = ()
     version_marks: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     package: str = ""
+    packages: FrozenDict[str, str] = FrozenDict()
     engine_versions: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     engine_switches: FrozenDict[str, FrozenDict[str, str]] = FrozenDict()
     arguments: Literal["hydra", "flags", "toml"]

@@ -171,17 +171,19 @@ def _said_in(text: str) -> str:
 
 def _own_version(sheet: ConfigSheet, folder: Path) -> Iterator[Hint]:
     """Yield what a folder's setup.py or pyproject.toml says, where it is of the framework itself."""
+    packages = {**({sheet.package: ""} if sheet.package else {}), **sheet.packages}
     for name, read in (("setup.py", _of_setup), ("pyproject.toml", _of_project)):
         file = folder / name
-        if not sheet.package or not file.is_file():
+        if not packages or not file.is_file():
             continue
         said = read(text_beside(file))
         version = said.get("version")
         beside = folder / VERSION_FILE
         if "version" in _words(said.get("dynamic")) and beside.is_file():
             version, file = text_beside(beside).strip(), beside
-        if said.get("name") == sheet.package and isinstance(version, str):
-            yield Hint(of="version", version=version, words=version, where=str(file))
+        before = packages.get(str(said.get("name")))
+        if before is not None and isinstance(version, str):
+            yield Hint(of="version", version=before + version, words=version, where=str(file))
 
 
 def _words(value: object) -> Sequence[object]:

@@ -121,14 +121,23 @@ def _known(sheet: ConfigSheet, word: str) -> str | None:
 
 
 def _nearest(sheet: ConfigSheet, word: str) -> str | None:
-    """Return the known version that a file's word names, or the newest before it, or the oldest; None of no number."""
+    """Return the known version that a file's word names, or the newest before it, or the oldest; None of no number.
+
+    Those of a package of another name (`train-0.3`) are known among themselves.
+    """
     found = _known(sheet, word)
+    before = next((each for each in sheet.packages.values() if word.startswith(each)), "")
+    if before:
+        among = [each.removeprefix(before) for each in sheet.versions if each.startswith(before)]
+        inner = replace(sheet, version=among[-1], versions=tuple(among), packages=FrozenDict())
+        near = None if found is not None else _nearest(inner, word.removeprefix(before))
+        return found if near is None else before + near
     number = NUMBER.match(word.lower())
     if found is not None or number is None:
         return found
-    before = [each for each in sheet.versions if _parts(each) <= _parts(number[1])]
+    earlier = [each for each in sheet.versions if _parts(each) <= _parts(number[1])]
     comparable = all(NUMBER.match(each) for each in sheet.versions)
-    return (before or sheet.versions)[-1 if before else 0] if comparable else None
+    return (earlier or sheet.versions)[-1 if earlier else 0] if comparable else None
 
 
 def _is_between(sheet: ConfigSheet, word: str) -> bool:

@@ -71,7 +71,7 @@ def run_of(settings: Settings) -> Run:
         groups=((settings.whole("gpus_per_node"), settings.whole("nodes")),),
         pools=(RunPool(name=TRAIN_POOL, gpus=gpus, roles=tuple(models)),),
         generate=_generation(settings, gpus),
-        usual_running=settings.optional_whole("engine_running") is None,
+        usual_running=True,
         trainers={role: _trained(settings, role, gpus) for role in models},
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings, algorithm),
@@ -251,6 +251,9 @@ def _notes(settings: Settings, models: dict[Role, str]) -> Iterator[str]:
     if model is not None and reads_images and own.on("freezes_tower") and not has_visual(model):
         why = f"it freezes what a model calls visual, and {model.name} has no such part"
         yield f"{own.key_of('freezes_tower')} has no effect: {why}, and the tower learns"
+    if settings.is_given("engine_running"):
+        key = settings.key_of("engine_running")
+        yield f"{key} has no effect: its workers hand it to no engine, which decides by its GPU how many sequences run"
     if "critic" not in models:
         return
     key = settings.key_of("critic_mini_prompts")
@@ -261,15 +264,14 @@ def _notes(settings: Settings, models: dict[Role, str]) -> Iterator[str]:
 
 def _generation(settings: Settings, gpus: int) -> TaskPlan:
     tp = settings.whole("rollout_tp")
-    layout = TaskPlan(
+    return TaskPlan(
         pool=TRAIN_POOL,
         engine=rollout_engine(settings),
         tp=tp,
         dp=divided(settings, settings.key_of("rollout_tp"), gpus, tp),
+        max_running=MOST_RUNNING,
         memory_fraction=settings.number("memory_fraction"),
     )
-    running = settings.optional_whole("engine_running")
-    return replace(layout, max_running=MOST_RUNNING if running is None else running)
 
 
 def _loss(settings: Settings, algorithm: str) -> Hyperparameters:

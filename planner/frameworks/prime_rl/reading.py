@@ -64,6 +64,10 @@ GPUS_NOTE: Final = (
 TRAIN_GPUS_NOTE: Final = (
     "no file says how many GPUs train: one, as `rl` has it; say --deployment.num_train_gpus"
 )
+ENGINES_NOTE: Final = (
+    "no file has a section of engines, which are started apart then, nor says how many GPUs they have: one; say "
+    "--inference.parallel.dp, or --deployment.num_infer_gpus"
+)
 SERVER: Final = "inference."
 SAMPLES_NOTE: Final = "no file is of the orchestrator: {batch} samples a step, {samples} of each prompt, as it has them by default"
 OF_TRAINERS: Final = ("deployment.*", "trainer_gpu_ids", "trainer_gpus")
@@ -416,15 +420,22 @@ def _notes(settings: Settings) -> Iterator[str]:
 
 def _assumed_pools(settings: Settings) -> Iterator[str]:
     """Yield the pools whose GPUs no file says, as where trainer and engines are started apart."""
-    if not any(next(settings.has(each), None) for each in OF_TRAINERS):
+    trains, serves = (
+        any(next(settings.has(each), None) for each in keys) for keys in (OF_TRAINERS, OF_ENGINES)
+    )
+    if not trains:
         yield TRAIN_POOL
-        if not any(next(settings.has(each), None) for each in OF_ENGINES):
-            yield ROLLOUT_POOL
+    # `rl` starts engines where a file has a section of them alone (rl.py).
+    has_section = any(next(settings.has(each), None) for each in ("inference*", "deployment.*"))
+    if not serves and not (trains and has_section):
+        yield ROLLOUT_POOL
 
 
 def _guesses(settings: Settings) -> Iterator[str]:
     assumed = tuple(_assumed_pools(settings))
-    if assumed:
+    if assumed == (ROLLOUT_POOL,):
+        yield ENGINES_NOTE
+    elif assumed:
         yield GPUS_NOTE if ROLLOUT_POOL in assumed else TRAIN_GPUS_NOTE
     if not any(settings.has("orchestrator.*")):
         yield SAMPLES_NOTE.format(batch=settings.whole("batch"), samples=settings.whole("samples"))

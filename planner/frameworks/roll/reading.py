@@ -1,5 +1,6 @@
 """ROLL: workers of each role on devices of their own or shared, a trainer a role, and engines that leave GPUs between uses."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, cast
@@ -44,6 +45,10 @@ WHOLE_ENTROPY: Final = "whole-entropy"
 USUAL_CLIP: Final = 0.2
 STEPWISE: Final = ("gigpo", "step_reinforce")
 MOST_TURNS: Final = ("max_steps", "max_actions_per_traj")
+# ROLL's own mappings (examples/config/deepspeed_*.yaml of 0.1.0 to 0.2.1), to which strategies refer: the stage, and what is on the host.
+NAMED_MAPPING: Final = re.compile(r"\$\{deepspeed_zero(2|3|)(_cpuoffload|)\}")
+NAMED_NOTE: Final = "{} refers to {}, whose file is not there: its stage and what is on the host are those of ROLL's own"
+ZERO: Final = "zero_optimization"
 
 
 def run_of(settings: Settings) -> Run:
@@ -53,6 +58,7 @@ def run_of(settings: Settings) -> Run:
         FileError: It trains otherwise, or a key that matters cannot be imported; it is named.
     """
     refuse(settings)
+    named = tuple(_lay_named_mappings(settings))
     trainer = trainer_of(settings)
     models, keys = models_of(settings, named_models(settings))
     placement = placement_of(settings, tuple(models))
@@ -85,9 +91,26 @@ def run_of(settings: Settings) -> Run:
         kv_cache=cast(TrainingPrecision | None, cache),
         adapter=adapter_of(settings),
         bucket_bytes=settings.whole("buffer_mb") * MIB,
-        notes=tuple(_notes(settings, algorithm)),
+        notes=(*named, *_notes(settings, algorithm)),
         **_modes(settings, placement),
     )
+
+
+def _lay_named_mappings(settings: Settings) -> Iterator[str]:
+    """Put what ROLL's own mappings say in the place of references to them whose file is not there; yield that they stand for it."""
+    for role in ("actor_train", "reference", "critic"):
+        key = f"{role}.strategy_args.strategy_config"
+        given = settings.flat.get(key)
+        found = None if given is None else NAMED_MAPPING.fullmatch(str(given.value))
+        if given is None or found is None:
+            continue
+        del settings.flat[key]
+        said: dict[str, object] = {"stage": int(found[1] or 0)}
+        if found[2]:
+            said["offload_optimizer.device"] = "cpu"
+        for name, value in said.items():
+            settings.flat[f"{key}.{ZERO}.{name}"] = replace(given, value=value, gaps=())
+        yield NAMED_NOTE.format(key, given.value)
 
 
 def refuse(settings: Settings) -> None:
@@ -403,13 +426,7 @@ def _say_doubts(settings: Settings, placement: Placement) -> None:
     """Name what changes the amount of work, and is counted in part or not at all."""
     for name, what in placement.doubts.items():
         settings.doubt(name, what)
-    for name in ("judge_devices", "judges_devices"):
-        settings.doubt(name, "rewards by a model")
-    for key in settings.has("rewards.*.device_mapping"):
-        settings.doubts[key] = "rewards by a model"
-    for key in settings.has("rewards.*.query_filter_config.type"):
-        if settings.given(key) not in {None, "no_filter"}:
-            settings.doubts[key] = "groups that a filter drops"
+    _doubt_rewards(settings)
     if settings.on("keeps_spare"):
         settings.doubt("keeps_spare", "prompts begun beside those of a step")
     if settings.on("distils"):
@@ -418,6 +435,20 @@ def _say_doubts(settings: Settings, placement: Placement) -> None:
         settings.doubt("estimator", "turns of an episode that are sequences of their own")
     if settings.number("ahead") > 0 and not placement.apart:
         settings.doubt("ahead", "requests begun ahead on the GPUs that train")
+
+
+def _doubt_rewards(settings: Settings) -> None:
+    """Name rewards that models give, and groups that are dropped by them."""
+    for name in ("judge_devices", "judges_devices"):
+        settings.doubt(name, "rewards by a model")
+    for key in settings.has("rewards.*.device_mapping"):
+        settings.doubts[key] = "rewards by a model"
+    for key in settings.has("rewards.*.judge_api_url"):
+        if settings.given(key):
+            settings.doubts[key] = "rewards by a model that a server has"
+    for key in settings.has("rewards.*.query_filter_config.type"):
+        if settings.given(key) not in {None, "no_filter"}:
+            settings.doubts[key] = "groups that a filter drops"
 
 
 def _notes(settings: Settings, algorithm: str) -> Iterator[str]:

@@ -146,6 +146,16 @@ def test_other_trainings_are_refused_by_name():
         imported("open-instruct", words, OPTIONS)
 
 
+def test_a_launcher_of_an_earlier_loop_is_refused_as_that_itself(tmp_path):
+    script = tmp_path / "run.sh"
+    earlier = SCRIPT.replace(
+        "open_instruct/grpo_fast.py", "open_instruct/grpo_vllm_thread_ray_gtrl.py"
+    )
+    script.write_text(earlier, encoding="utf-8")
+    with pytest.raises(FileError, match="a GRPO of earlier versions"):
+        imported("open-instruct", [str(script)], OPTIONS)
+
+
 def test_its_log_has_a_step_and_its_training(tmp_path):
     row = {"time/total": 100.0, "time/training": 70.0, "time/group_generation_max": 90.0}
     path = tmp_path / "history.jsonl"

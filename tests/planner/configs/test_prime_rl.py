@@ -139,6 +139,16 @@ def test_gpus_that_no_file_says_are_no_firm_verdict(tmp_path):
     assert "whose GPUs nothing at hand says" in " ".join(checked.remarks)
 
 
+def test_engines_that_are_started_apart_have_gpus_that_nothing_says(tmp_path):
+    apart = "trainer_gpu_ids = [1, 2, 3]\n[model]\nname = 'Qwen/Qwen3-4B'\n[orchestrator]\nbatch_size = 64\n"
+    found = imported("prime-rl", [written(tmp_path, "rl.toml", apart)], OPTIONS)
+    assert found.run.assumed_pools == ("rollout",)
+    assert any("no file has a section of engines" in each for each in found.run.guesses)
+    beside = f"{apart}[inference]\nseed = 1\n"
+    found = imported("prime-rl", [written(tmp_path, "rl.toml", beside)], OPTIONS)
+    assert found.run.assumed_pools == ()
+
+
 def test_later_files_and_flags_are_laid_over_a_file(tmp_path, whole):
     over = written(tmp_path, "more.toml", "[orchestrator]\nbatch_size = 256\n")
     words = ["uv", "run", "rl", "@", whole, "@", over, "--orchestrator.group-size", "8"]

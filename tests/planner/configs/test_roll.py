@@ -228,6 +228,11 @@ def test_judges_and_filters_are_named():
     assert doubts["rewards.math.query_filter_config.type"] == "groups that a filter drops"
     (group,) = roll("together", more).job.cluster
     assert (group.gpus_per_node, group.nodes) == (8, 2)
+    served = roll("together", "rewards.math.judge_api_url=http://judge rewards.math.prm_model=m")
+    assert served.keys.changes_work["rewards.math.judge_api_url"] == (
+        "rewards by a model that a server has"
+    )
+    assert served.keys.unknown == ("rewards.math.prm_model",)
 
 
 @pytest.mark.parametrize("key", ["student_train.device_mapping", "sft_train.device_mapping"])
@@ -247,7 +252,12 @@ RECOMPUTES = "class BaseConfig:\n    enable_old_logprobs_recompute: bool = False
 @pytest.mark.parametrize(
     ("code", "number", "wanted", "passes"),
     [
-        ("class BaseConfig:\n", None, "0.1.1", "trainer"),  # October 2025
+        (
+            "class BaseConfig:\n",
+            None,
+            "0.1.1",
+            "trainer",
+        ),  # October 2025; with a reference, whatever its penalty is
         (RECOMPUTES, None, "0.2.1", "engine"),  # December 2025
         (RECOMPUTES, "0.1.0", "0.2.1", "engine"),  # February 2026
         (RECOMPUTES, "0.3.0", "0.3.0", "engine"),
@@ -265,6 +275,7 @@ def test_the_code_of_a_checkout_tells_its_version(examples, code, number, wanted
     (examples / "lake.yaml").write_text(once, encoding="utf-8")
     found = imported("roll", [str(examples / "lake.yaml")], OPTIONS)
     assert (found.settings.sheet.version, found.job.old_log_prob) == (wanted, passes)
+    assert ("reference" in found.job.models) == (wanted == "0.1.1")
 
 
 def test_deepspeed_is_of_earlier_versions():
@@ -294,6 +305,23 @@ def test_a_strategy_that_refers_to_a_mapping_has_what_that_says(examples):
     assert found.draft.tasks["actor.update"].zero == 2
     assert found.job.trainer("actor").host_optimizer == 1.0
     assert found.keys.unknown == ()
+
+
+def test_a_mapping_of_its_own_whose_file_is_not_there_has_the_stage_of_its_name():
+    words = (
+        f"{T}.strategy_args.strategy_name=deepspeed_train {T}.{CONFIG}=${{deepspeed_zero2}}",
+        f"{T}.strategy_args.strategy_name=deepspeed_train {T}.{CONFIG}=${{deepspeed_zero3_cpuoffload}}",
+    )
+    two, three = (roll("FSDP", each) for each in words)
+    assert (two.draft.tasks["actor.update"].zero, two.job.trainer("actor").host_optimizer) == (
+        2,
+        0.0,
+    )
+    assert (three.draft.tasks["actor.update"].zero, three.job.trainer("actor").host_optimizer) == (
+        3,
+        1.0,
+    )
+    assert any("refers to ${deepspeed_zero2}" in each for each in two.notes)
 
 
 def test_its_log_has_a_json_object_a_step(tmp_path):

@@ -47,6 +47,24 @@ def test_it_has_every_part():
     assert "skyrl" in frameworks_with(*DATA_PARTS, "reading", "writing", "rules")
 
 
+@pytest.mark.parametrize(
+    ("number", "marked", "wanted", "engine"),
+    [
+        ("0.1.0", "", "train-0.1", "vllm-0.8"),
+        ("0.3.1", "", "train-0.3", "vllm-0.11-eager"),
+        ("0.3.1", "off_policy_correction: {}", "train-0.4", "vllm-0.11-eager"),
+    ],
+)
+def test_a_checkout_of_skyrl_train_says_its_version(tmp_path, number, marked, wanted, engine):
+    project = f'[project]\nname = "skyrl-train"\nversion = "{number}"\n'
+    written(tmp_path, "pyproject.toml", project)
+    (tmp_path / "skyrl_train" / "config").mkdir(parents=True)
+    written(tmp_path / "skyrl_train" / "config", "ppo_base_config.yaml", marked)
+    script = written(tmp_path, "run.sh", OLD.replace("generator.enforce_eager=true", ""))
+    found = imported("skyrl", [script], OPTIONS)
+    assert (found.settings.sheet.version, found.job.engines.generate) == (wanted, engine)
+
+
 def test_a_program_in_its_place_shares_gpus_as_that_says_and_is_doubted(tmp_path):
     more = (
         "trainer.placement.colocate_all=false trainer.override_entrypoint=arctic_rl.entrypoint "

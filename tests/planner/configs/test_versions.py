@@ -214,6 +214,13 @@ def test_files_beside_a_program_that_a_command_line_starts_say_the_version(tmp_p
     assert any('the newest that "trl<0.24" leaves' in note for note in found.notes)
 
 
+@pytest.mark.parametrize(("number", "logits"), [("0.3", "entropy"), ("0.4", None)])
+def test_updates_of_verl_0_3_make_entropies_that_nothing_is_learnt_from(number, logits):
+    packs = "actor_rollout_ref.model.use_remove_padding=True"
+    found = verl("actor_rollout_ref.actor.entropy_coeff=0", packs, options=version(number))
+    assert found.job.trainer("actor").logits == logits
+
+
 KEYS = {
     "critic.model.fsdp_config.param_offload=True": "0.7.1",
     "trainer.use_legacy_worker_impl=disable": "0.7.1",

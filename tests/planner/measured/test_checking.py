@@ -286,6 +286,31 @@ def test_seconds_in_no_stage_are_told_and_are_why_a_step_is_slow(ran, expected, 
     assert any(each.startswith("waiting: ") and "reward" in each for each in found.step.causes)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "told"), [(512 * 750.0, False), (512 * 900.0, False), (4096 * 755.0, True), (64 * 755.0, True)]
+)  # fmt: skip
+def test_steps_of_other_sequences_than_the_plan_s_are_noted(ran, expected, tmp_path, tokens, told):
+    """64 prompts with 8 responses each of 155 and 600 tokens are 386,560."""
+    steps = [{**row, "perf/total_num_tokens": tokens} for row in steps_of(expected, "verl")]
+    write_console(tmp_path / "log", "verl", steps)
+    notes = [
+        each for each in check_steps(tmp_path / "log", ran).notes if each.startswith("tokens:")
+    ]
+    assert len(notes) == told
+    assert not told or "the plan's 512 sequences 386,560 at these lengths" in notes[0]
+
+
+def test_steps_without_lengths_are_of_other_sequences_where_no_mean_length_makes_up_for_it(
+    ran, tmp_path
+):
+    for tokens, told in ((700_000, False), (800_000, True)):
+        (tmp_path / "log").write_text(
+            f"timing_s/gen: 40\ntiming_s/update_actor: 30\ntiming_s/step: 80\nperf/total_num_tokens: {tokens}\n"
+        )
+        notes = check_steps(tmp_path / "log", ran).notes
+        assert any("sequences 386,560 at its lengths" in each for each in notes) == told
+
+
 def test_a_stage_that_slows_down_during_the_run_is_noted(ran, expected, tmp_path):
     steps = steps_of(expected, "verl") * 3
     slow = [row | {"timing_s/gen": 1.5 * row["timing_s/gen"]} for row in steps]

@@ -23,6 +23,8 @@ PASTED = {
     "a table": "| key | value |\n|---|---|\n" + "".join(f"| {key} | {value} |\n" for key, value in STEP.items()),
     "tabs": "".join(f"{key}\t{value}\n" for key, value in STEP.items()),
     "blanks": "wandb: Run summary:\n" + "".join(f"wandb:  {key} {value}\n" for key, value in STEP.items()),
+    "Markdown": "".join(f"- `{key}`: **{value}s**\n" for key, value in STEP.items()),
+    "bold keys": "".join(f"* **{key}**: `{value}` s\n" for key, value in STEP.items()),
     "a dict": "{\n" + "".join(f"  '{key}': np.float64({value}),\n" for key, value in STEP.items()) + "}\n",
     "among words": "My step is slow:\n\n" + "".join(f"> {key}: {value}\n" for key, value in STEP.items()) + "\nWhy?\n",
     "wandb-summary.json": json.dumps({**STEP, "_step": 42, "_wandb": {"runtime": 9000}}),
@@ -89,7 +91,65 @@ def test_shares_in_which_a_side_stands_still_are_read(tmp_path):
     assert logged(tmp_path, json.dumps(nemo)).trainer_idle_fraction == pytest.approx(0.35)
 
 
+LINE = " - ".join(f"{key}:{value}" for key, value in STEP.items())
+NEMO = """\
+📊 Training Results:
+  • Loss: 0.0010
+  • Mean Generation Length: 201.2197
+
+⏱️  Timing:
+  • Total step time: {}s
+  • policy_training: 25.05s (37.6%)
+  • policy_and_reference_logprobs: 4.78s (7.2%)
+  • {}
+
+🔍 Performance Metrics:
+  • Mean Total Tokens per Sample: 204.01
+  • Throughputs (per GPU):
+    - E2E (Samples/sec/gpu): 3.59
+"""
+
+
+def test_a_line_of_a_later_step_that_is_handed_on_alone_is_the_one_that_is_meant(tmp_path):
+    found = logged(tmp_path, f"(TaskRunner pid=7) step:3 - {LINE}\n")
+    assert (found.steps, found.step_seconds) == (1, 80.0)
+    with pytest.raises(FileError, match="--warmup 0"):
+        logged(tmp_path, f"step:1 - {LINE}\n")
+    assert logged(tmp_path, f"step:1 - {LINE}\n", warmup=0).step_seconds == 80.0
+    two = f"step:3 - {LINE}\nstep:4 - {LINE.replace('80.0', '90.0')}\n"
+    assert logged(tmp_path, two).step_seconds == 90.0
+
+
+def test_nemo_rl_s_block_is_read_without_the_line_that_begins_it(tmp_path):
+    generation = "generation: 4.95s (13.9%)\n  • prepare_for_generation/total: 2.20s (6.2%)"
+    found = logged(tmp_path, NEMO.format("35.70", generation))
+    assert (found.sheet.name, found.steps, found.step_seconds) == ("nemo-rl", 1, 35.7)
+    assert found.stage_seconds == {
+        "generation": 4.95,
+        "old_log_prob": 4.78,
+        "update_actor": 25.05,
+        "weight_sync": 2.2,
+    }
+    assert found.response_tokens == 201.2197
+    two = NEMO.format("90.00", generation) + NEMO.format("40.00", generation)
+    assert (logged(tmp_path, two).steps, logged(tmp_path, two).step_seconds) == (1, 40.0)
+
+
+def test_nemo_rl_s_sync_beside_generation_is_the_sync_of_weights(tmp_path):
+    beside = "exposed_generation: 32.52s (48.9%)\n  • weight_sync: 0.13s (0.2%)"
+    found = logged(tmp_path, NEMO.format("66.55", beside))
+    assert found.stage_seconds == {"old_log_prob": 4.78, "update_actor": 25.05, "weight_sync": 0.13}
+    assert found.trainer_idle_fraction == pytest.approx(32.52 / 66.55)
+
+
 def test_what_holds_no_step_is_still_refused(tmp_path):
     for text in ("loss: 0.5\nacc: 0.8\n", "{}", "[]", "[1, 2]", '{"a": {"b": 1}}'):
         with pytest.raises(FileError, match="holds no steps"):
             logged(tmp_path, text)
+
+
+def test_slime_s_line_of_a_later_step_is_the_one_that_is_meant(tmp_path):
+    line = "train_metric_utils.py:44 - perf {}: {{'perf/actor_train_time': 30.0, 'perf/step_time': 80.0}}\n"
+    assert logged(tmp_path, line.format(2)).step_seconds == 80.0
+    with pytest.raises(FileError, match="--warmup 0"):
+        logged(tmp_path, line.format(0))
