@@ -336,6 +336,7 @@ class TrainerMemory:
         layers_under_way: Layers whose inputs are on the GPU at a time where they are off-loaded.
         slack_fraction: Share of activations and logits that is lost between the allocator's blocks.
         layers: How layers are computed, which says what they keep (`rlplan.models.KeptBatch`).
+        groups: Which groups of ranks meet: one for each way in which a model is cut (`plain`), or those of Megatron-Core as well.
     """
 
     fp32_weights: bool = False
@@ -349,6 +350,7 @@ class TrainerMemory:
     layers_under_way: AtLeastOne = 1
     slack_fraction: NonNegative = 0.10
     layers: LayerKernels = "fused"
+    groups: Literal["plain", "megatron"] = "plain"
 
 
 USUAL_MEMORY = TrainerMemory()

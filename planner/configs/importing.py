@@ -341,6 +341,8 @@ def settings_of(framework: str, words: Iterable[str], options: ImportOptions) ->
     )
     set_version(settings, options.version, _started_file(given))
     settings.sheet = of_start(settings.sheet, settings.start)
+    if "config" in settings.sheet.settings:
+        settings.sheet = of_start(settings.sheet, str(settings.unmapped("config")))
     settings.model = options.model
     if options.gpu_by:
         asked = f"GPUs are {options.gpu}, as asked for at {options.gpu_by}; --gpu says others"

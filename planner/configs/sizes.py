@@ -130,9 +130,7 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
     shard_ranks = own.whole("shard_ranks", -1)
     ranks = 1 if settings.sheet.trainers[own.trainer].tokens_of_all_ranks else cp
     budget = own.whole("token_budget", 0) * ranks or None if own.on("dynamic") else None
-    if own.whole("micro_batch", 0) < 0:
-        raise own.settings.refused_key(own.key_of("micro_batch"), "is no batch", "at least 1")
-    micro_batch = own.whole("micro_batch", 0) or max(1, own.whole("global_micro_batch", 0) // dp)
+    micro_batch = _micro_batch(own, dp)
     held = own.on("param_offload") or own.on("cpu_offload")
     held = held or (is_read and own.on("reads_from_host"))
     away = held or own.on("optimizer_offload") or _stepped_on_host(own) > 0
@@ -155,6 +153,17 @@ def role_sizes(own: RoleSettings, gpus: int, pool: str) -> TrainerSizes:
         offload=held if is_read else away,
         infer_offload=held if is_read else None,
     )
+
+
+def _micro_batch(own: RoleSettings, dp: int) -> int:
+    """Return the sequences of a role's micro-batch on a rank; what the role says of all ranks comes before what it follows of another role."""
+    if own.whole("micro_batch", 0) < 0:
+        raise own.settings.refused_key(own.key_of("micro_batch"), "is no batch", "at least 1")
+    of_all = max(1, own.whole("global_micro_batch", 0) // dp)
+    says = "global_micro_batch" in own.names and own.is_given("global_micro_batch")
+    if says and not own.is_given("micro_batch"):
+        return of_all
+    return own.whole("micro_batch", 0) or of_all
 
 
 def served_sizes(pool: str, *, tp: int, pp: int, dp: int, ep: int) -> TrainerSizes:

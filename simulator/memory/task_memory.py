@@ -41,6 +41,7 @@ from rlplan.simulator.generation.caching import (
 from rlplan.simulator.generation.judging import judging
 from rlplan.simulator.generation.playing import most_prompts
 from rlplan.simulator.generation.speculation import draft_weight_bytes
+from rlplan.simulator.memory.communicators import communicator_bytes
 from rlplan.simulator.memory.terms import (
     EMPTY,
     LayoutMemory,
@@ -495,10 +496,8 @@ STAYING_COPIES = "quantised copies"
 DRAFT = "weights that guess tokens"
 COMMUNICATORS = "communicators"
 
-# NCCL's buffers of one communicator of several GPUs after its first collective: 688 MB on A100 (NCCL issue 964), and
-# of one whose ranks exchange with each other, as experts do: 3.3 GB on eight H100 (NCCL issue 1685).
+# NCCL's buffers of one communicator of several GPUs after its first collective: 688 MB on A100 (NCCL issue 964).
 COMMUNICATOR_BYTES = 688 * 10**6
-EXCHANGE_BYTES = 3_300 * 10**6
 
 
 def passes_memory(placed: PlacedTask) -> TaskMemory:
@@ -538,7 +537,7 @@ def _judged_memory(table: PlacedTasks) -> LayoutMemory:
     weights, terms = found[0], dict(zip((KV_CACHE, ACTIVATIONS, CONTEXT), found[1:], strict=True))
     term, away = weights_term(table.any.task.role), table.columns.offload > 0
     transient: ManyTerms = {term: np.where(away, weights, 0), **terms}
-    transient[COMMUNICATORS] = _communicator_bytes(table)
+    transient[COMMUNICATORS] = communicator_bytes(table)
     return LayoutMemory(term, {term: np.where(away, 0, weights)}, transient, {})
 
 
@@ -596,7 +595,7 @@ def _stage_memory(table: PlacedTasks, states: StageStates, working: Ints) -> Lay
         stepped = np.zeros_like(stepped)
     if any_.trains and any_.adapter is not None and any_.options.keeps_embedded:
         transient[EMBEDDED] = _embedded_bytes(table)
-    transient[COMMUNICATORS] = _communicator_bytes(table)
+    transient[COMMUNICATORS] = communicator_bytes(table)
     optimizer, moments = optimizer_term(any_.task.role), np.zeros_like(stepped)
     if any_.trains and any_.framework.loads_for_step:
         sizes = any_.stored
@@ -646,18 +645,6 @@ def _embedded_bytes(table: PlacedTasks) -> Ints:
     tokens = whole(table.by(("dp",), lambda placed: (placed.most_local_tokens,))[0])
     row = 2 * table.any.model.hidden_size * table.any.formats.weight_bytes
     return np.asarray(row * tokens // table.columns.cp, dtype=np.int64)
-
-
-def _communicator_bytes(table: PlacedTasks) -> Ints:
-    """Return the buffers of the groups of ranks that a task's model meets in, of each kind one on a GPU."""
-    columns = table.columns
-    if table.any.device.sheet.kind == "cpu":
-        return np.zeros_like(columns.tp)
-    sizes = (columns.dp * columns.cp, columns.tp, columns.pp, columns.cp)
-    groups = np.sum([size > 1 for size in sizes], axis=0)
-    return np.asarray(
-        groups * COMMUNICATOR_BYTES + np.where(columns.ep > 1, EXCHANGE_BYTES, 0), dtype=np.int64
-    )
 
 
 def _trained_terms(

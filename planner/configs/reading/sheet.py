@@ -128,6 +128,7 @@ class VersionChange:
         padded: Engine sheets where sequences are padded, by trainer.
         layout_of: Whose layout a process had, by trainer.
         own_yaml: Values of the framework's own YAML files, by the patterns of their paths; none for what they lacked.
+        of_starts: Defaults of settings by the pattern of a start or of a configuration's name, as the sheet's own.
     """
 
     defaults: FrozenDict[str, Scalar] = FrozenDict()
@@ -139,6 +140,7 @@ class VersionChange:
     padded: FrozenDict[str, str | None] = FrozenDict()
     layout_of: FrozenDict[str, tuple[Role, ...]] = FrozenDict()
     own_yaml: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
+    of_starts: FrozenDict[str, FrozenDict[str, Scalar]] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,7 +256,7 @@ class ConfigSheet:
         version: The framework's, whose keys and defaults these are.
         versions: Those that are known, the oldest first; the last is the one whose keys these are.
         earlier: What earlier ones had otherwise, by the last version that had it.
-        of_starts: Defaults of settings where a start of another name than the usual trains, by its pattern.
+        of_starts: Defaults of settings where a start of another name than the usual trains, or a configuration of that name, by its pattern.
         ranges: Keys that only some versions have: by them a configuration says of which it is.
         images: What says a version in names of container images and packages, as regular expressions: the group
             `version` is of the framework, one with an engine's name of that, `NAME_minor` what follows its `0.`.
@@ -429,7 +431,7 @@ class ConfigSheet:
 
 
 def of_start(sheet: ConfigSheet, start: str) -> ConfigSheet:
-    """Return a sheet with the defaults that a start has which is not the usual one."""
+    """Return a sheet with the defaults that a start, or a configuration by its name, has which is not the usual one."""
     for pattern, defaults in sheet.of_starts.items():
         if fnmatchcase(start.lower(), pattern):
             return _changed(sheet, VersionChange(defaults=defaults))
@@ -465,6 +467,7 @@ def _changed(sheet: ConfigSheet, earlier: VersionChange) -> ConfigSheet:
         losses=FrozenDict(losses),
         trainers=FrozenDict(trainers),
         engines=FrozenDict({**sheet.engines, **earlier.engines}),
+        of_starts=FrozenDict({**sheet.of_starts, **earlier.of_starts}),
         engine_versions=FrozenDict(
             {
                 name: FrozenDict({**firsts, **earlier.engine_versions.get(name, {})})

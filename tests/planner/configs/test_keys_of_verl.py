@@ -519,3 +519,24 @@ def test_attention_by_other_kernels_makes_the_answer_doubtful_where_it_is_taken(
     given = [*COMMON.split(), *COUNTED.split(), *f"+{key}{words}".split()]
     found = imported("verl", given, replace(OPTIONS, version=version))
     assert any("FlashAttention" in each for each in found.doubts()) == doubted
+
+
+def test_a_reference_scores_in_what_it_is_told_of_all_ranks_not_in_what_the_actor_updates():
+    """160 and 96 sequences over 16 ranks (workers/fsdp_workers.py of 0.2 to 0.7.1), beside updates of 2 on each."""
+    words = (
+        f"{COMMON} algorithm.adv_estimator=grpo actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"
+        " actor_rollout_ref.rollout.log_prob_micro_batch_size=160 actor_rollout_ref.ref.log_prob_micro_batch_size=96"
+    )
+    tasks = imported("verl", words.split(), OPTIONS).draft.tasks
+    names = ("actor.update", "actor.compute_log_prob", "reference.compute_log_prob")
+    assert [tasks[name].micro_batch for name in names] == [2, 10, 6]
+
+
+@pytest.mark.parametrize(("version", "tp"), [("0.3", 2), ("0.4", 1), ("0.5", 1), ("0.6", 2)])
+def test_engines_beside_megatron_were_one_gpu_wide_unless_told_otherwise(version, tp):
+    words = re.sub(r"\S*rollout.tensor_model_parallel_size=2", "", COMMON).split()
+    words += ["--config-name=ppo_megatron_trainer.yaml", "algorithm.adv_estimator=grpo"]
+    words += ["actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2"]
+    words += ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4"]
+    found = imported("verl", words, replace(OPTIONS, version=version))
+    assert found.draft.tasks["actor.generate"].tp == tp

@@ -28,6 +28,7 @@ python3 -m verl.trainer.main_ppo \
     actor_rollout_ref.actor.megatron.expert_model_parallel_size=8 \
     actor_rollout_ref.actor.megatron.expert_tensor_parallel_size=1 \
     actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=selective \
+    actor_rollout_ref.actor.megatron.override_transformer_config.recompute_modules=[core_attn,moe_act,layernorm,mlp,moe] \
     actor_rollout_ref.actor.megatron.override_transformer_config.moe_enable_deepep=true \
     actor_rollout_ref.actor.entropy_coeff=0 \
     actor_rollout_ref.actor.loss_agg_mode=token-mean \

@@ -1,0 +1,164 @@
+"""What NCCL's buffers take of a GPU's memory: groups of ranks in which a task's model meets, and what each of them holds.
+
+Sizes follow NCCL's source (2.21 to 2.30: init.cc, transport/p2p.cc, transport/net.cc, transport/nvls.cc, graph/connect.cc,
+graph/paths.cc). A rank connects to a neighbour in every channel, and has for it a buffer for each protocol and a send buffer of its
+own; a group has one more that all of its sends over the network share. Measured of them: 544 MiB of a group of two A100 and 688 of
+one of four (NCCL issue 964), where 544 and 760 are counted; 3.28 GB of an exchange between eight H100 (issue 1685), where 3.09 are;
+about 7 and 9.5 GB of all groups of a Megatron on eight H100 at TP 2, PP 2 and DP 2 without and with experts at EP 2 (verl pull request
+6408).
+"""
+
+from typing import Final
+
+import numpy as np
+
+from rlplan.sheets import DeviceSheet
+from rlplan.simulator.columns import Ints
+from rlplan.simulator.placed import PlacedTasks
+from rlplan.units import MIB
+
+# A channel's buffers for one neighbour: what is received in all three protocols (LL 512 KiB, LL128 4.7 MiB, Simple 4 MiB; 10 MiB in
+# pages of 2 MiB), and what is sent.
+CONNECTION_BYTES: Final = 12 * MIB
+# Channels between GPUs of one node that a switch or a mesh of NVLink connects: of collectives, and of sends to one rank.
+CHANNELS: Final = 24
+SEND_CHANNELS: Final = 32
+# Slots of sends over the network: 32 channels, 16 steps, and 512 KiB where all ranks share a node, 128 KiB else. A group makes them
+# whether it sends over the network or not.
+SHARED_BYTES: Final = 32 * 16 * MIB // 2
+SHARED_APART_BYTES: Final = 32 * 16 * MIB // 8
+# Channels of a group over nodes for each rank that a node has of it, as each has a network card, and of sends to one rank in it.
+APART_CHANNELS: Final = 2
+# What a rank at which a channel leaves the node has more: a tree's three neighbours there, for receiving and for sending.
+LEAVING_BYTES: Final = 56 * MIB
+# Two ranks are each other's neighbours on both sides, and add up without the switch.
+PAIR: Final = 2
+# Reductions in the switch (NVLS): 16 channels, for each rank two buffers of 8 steps of 128 KiB.
+SWITCH_BYTES: Final = 16 * 2 * MIB
+SWITCHED: Final = frozenset({"hopper", "blackwell"})
+# Two ranks of a group over PCIe: few channels, and blocks of 128 KiB.
+SLOW_CHANNELS: Final = 4
+SLOW_SHARED_BYTES: Final = 8 * MIB
+FAST_BYTES_PER_SECOND: Final = 1.0e11
+# Ascend's library has two buffers of 200 MB for each group (CANN, HCCL_BUFFSIZE).
+ASCEND: Final = "ascend"
+HCCL_BYTES: Final = 2 * 200 * MIB
+MEGATRON: Final = "megatron"
+# DeepEP's buffers in place of an exchange by NCCL (csrc/config.hpp, deep_ep/buffer.py: 10 channels; for each rank of a node 288 tokens,
+# for each node 128 twice), and what a token has beside its row: 128 choices with weights and scales.
+DEEPEP: Final = frozenset({"deepep", "deepep-efa", "uccl"})
+DEEPEP_CHANNELS: Final = 10
+DEEPEP_LINK_TOKENS: Final = 288
+DEEPEP_NETWORK_TOKENS: Final = 2 * 128
+DEEPEP_TOKEN_BYTES: Final = 128 * (8 + 4 + 4)
+
+
+def communicator_bytes(table: PlacedTasks) -> Ints:
+    """Return the buffers of the groups of ranks that a task's model meets in, on one GPU of each layout. Shape (layouts,)."""
+    columns, device = table.columns, table.any.device.sheet
+    if device.kind == "cpu":
+        return np.zeros_like(columns.tp)
+    node = _node_gpus(table)
+    total = np.zeros_like(columns.tp)
+    for ranks, stride in _groups(table):
+        total = total + _group_bytes(device, ranks, _local(node, ranks, stride))
+    if table.any.engine.memory.groups == MEGATRON:
+        total = total + np.where(columns.pp > 1, 2 * _sends_bytes(table, node), 0)
+    near = _local(node, columns.ep, _expert_width(table))
+    if (table.any.options.dispatcher or table.any.engine.dispatcher) in DEEPEP:
+        exchanged = _deepep_bytes(table, near)
+    else:
+        exchanged = _exchange_bytes(device, columns.ep, near)
+    return np.asarray(total + np.where(columns.ep > 1, exchanged, 0), dtype=np.int64)
+
+
+def _deepep_bytes(table: PlacedTasks, near: Ints) -> Ints:
+    ranks = table.columns.ep
+    row = 2 * table.any.model.hidden_size + DEEPEP_TOKEN_BYTES
+    nodes = np.where(near < ranks, -(-ranks // near), 0)
+    tokens = near * DEEPEP_LINK_TOKENS + nodes * DEEPEP_NETWORK_TOKENS
+    return np.asarray(DEEPEP_CHANNELS * tokens * row, dtype=np.int64)
+
+
+def _groups(table: PlacedTasks) -> list[tuple[Ints, Ints]]:
+    """Return the ranks of each group in which collectives run, and how far apart they stand.
+
+    Megatron-Core (0.13, optimizer/__init__.py, transformer/moe/token_dispatcher.py) has beside those of data, tensors, stages and
+    context: the process's first group; one of all ranks over which gradients' norms are added up; and, of experts, those
+    that count tokens and those that share an expert's gradients.
+    """
+    columns = table.columns
+    one = np.ones_like(columns.tp)
+    data = columns.dp * columns.cp
+    groups = [
+        (data, columns.tp),
+        (columns.tp, one),
+        (columns.pp, columns.tp * data),
+        (columns.cp, columns.tp),
+    ]
+    if table.any.engine.memory.groups != MEGATRON:
+        return groups
+    ranks, width = columns.tp * data * columns.pp, _expert_width(table)
+    counting = np.where(columns.ep > 1, width * columns.ep, 1)
+    sharing = np.where(columns.ep > 1, columns.tp * data // (width * columns.ep), 1)
+    return [*groups, (ranks, one), (ranks, one), (counting, one), (sharing, width * columns.ep)]
+
+
+def _expert_width(table: PlacedTasks) -> Ints:
+    columns = table.columns
+    return np.asarray(
+        np.where(columns.expert_tp > 0, columns.expert_tp, columns.tp), dtype=np.int64
+    )
+
+
+def _node_gpus(table: PlacedTasks) -> int:
+    """Return the GPUs that a link reaches without the network: those of the largest node, whatever the site."""
+    job, name = table.any.job, table.any.site.device
+    return max((group.linked_gpus for group in job.cluster if group.gpu == name), default=1)
+
+
+def _local(node: int, ranks: Ints, stride: Ints) -> Ints:
+    """Return how many of a group's ranks share a node."""
+    return np.asarray(
+        np.maximum(1, np.minimum(ranks, node // np.maximum(1, stride))), dtype=np.int64
+    )
+
+
+def _group_bytes(device: DeviceSheet, ranks: Ints, near: Ints) -> Ints:
+    """Return what one group's collectives hold; 0 of one rank alone.
+
+    In a node a channel is a ring, and a chain that goes back over the same neighbours: all but one of them both ways.
+    """
+    if device.architecture == ASCEND:
+        return np.where(ranks > 1, HCCL_BYTES, 0)
+    apart = near < ranks
+    fast = device.intra_node_bytes_per_second >= FAST_BYTES_PER_SECOND
+    inside = CHANNELS if fast else SLOW_CHANNELS
+    channels = np.where(apart, np.minimum(APART_CHANNELS * near, inside), inside)
+    back = np.where(ranks > PAIR, (ranks - 1) / ranks, 0.0)
+    rings = channels * CONNECTION_BYTES * (1 + back)
+    shared = np.where(apart, SHARED_APART_BYTES, SHARED_BYTES if fast else SLOW_SHARED_BYTES)
+    leaving = np.where(apart, APART_CHANNELS * LEAVING_BYTES, 0)
+    switched = fast and device.architecture in SWITCHED
+    switch = np.where(near > PAIR, SWITCH_BYTES * near, 0) if switched else 0
+    return np.where(ranks > 1, np.rint(rings + shared + leaving + switch), 0).astype(np.int64)
+
+
+def _sends_bytes(table: PlacedTasks, node: int) -> Ints:
+    """Return what a group of two stages holds, which send to each other and meet in nothing else."""
+    columns, device = table.columns, table.any.device.sheet
+    pair = np.full_like(columns.pp, PAIR)
+    stride = columns.tp * columns.dp * columns.cp
+    return _exchange_bytes(device, pair, _local(node, pair, stride))
+
+
+def _exchange_bytes(device: DeviceSheet, ranks: Ints, near: Ints) -> Ints:
+    """Return what a group holds in which each rank sends to each other: many channels to each in one node, few where some are elsewhere."""
+    if device.architecture == ASCEND:
+        return np.full_like(ranks, HCCL_BYTES)
+    apart = near < ranks
+    fast = device.intra_node_bytes_per_second >= FAST_BYTES_PER_SECOND
+    inside = SEND_CHANNELS if fast else SLOW_CHANNELS
+    channels = np.where(apart, APART_CHANNELS, inside)
+    shared = np.where(apart, SHARED_APART_BYTES, SHARED_BYTES if fast else SLOW_SHARED_BYTES)
+    return np.asarray((near - 1) * channels * CONNECTION_BYTES + shared, dtype=np.int64)
