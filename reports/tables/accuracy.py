@@ -180,6 +180,7 @@ GROUPS = {
     "blind": "Rows of changes and notes that name memory which ran out, most of them pairs",
     "drawn": "Rows of NeMo-RL, OpenRLHF and TRL from notes of users and issues",
     "further": "Rows of the histories of slime, miles, SkyRL, AReaL and prime-rl",
+    "sought": "Rows of all frameworks but verl, from histories and examples",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }
