@@ -71,12 +71,14 @@ class LogitChoice:
         reference: For passes of the reference model.
         cut: With tensor or context parallelism, which split the logits.
         entropy: For updates of a policy whose loss has entropies (`Hyperparameters.entropy_coefficient`).
+        scaled: Whether a temperature other than 1 divides all logits into a tensor of their own, in fp32.
     """
 
     usual: str | None = None
     reference: str | None = None
     cut: str | None = None
     entropy: str | None = None
+    scaled: bool = False
 
 
 NO_HOST_TIME = HostTime()

@@ -20,6 +20,7 @@ from rlplan.job import Job, NodeGroup
 from rlplan.layout import ModelCut
 from rlplan.models import (
     ALONE,
+    FP32_BYTES,
     KEPT_BYTES,
     PRECISIONS,
     WIDE,
@@ -313,7 +314,11 @@ class PlacedTask:
                 f"engine {self.engine.name} has no way {way!r} to make logits; its sheet has: {known}"
             )
         chunk = self.options.logit_chunk_tokens
-        return ways[way] if chunk is None else replace(ways[way], chunk_tokens=chunk)
+        held = ways[way] if chunk is None else replace(ways[way], chunk_tokens=chunk)
+        if not (self.framework.logits.scaled and self.job.hyperparameters.temperature != 1):
+            return held
+        infer_bytes, train_bytes = held.infer_bytes + FP32_BYTES, held.train_bytes + FP32_BYTES
+        return replace(held, infer_bytes=infer_bytes, train_bytes=train_bytes)
 
     @property
     def off_loadable(self) -> tuple[str, ...]:

@@ -81,16 +81,16 @@ OTHER_EXAMPLES = (8, 4, 2, 1, 16, 6, 3)
 TELLING_KEYS = 2
 # Which settings give a field of a job, the first that a configuration has.
 FIELD_SETTINGS = {
-    "workload.response_tokens": ("max_response", "max_response_apart", "max_total"),
+    "workload.response_tokens": ("max_response", "max_response_apart", "max_total", "max_session"),
     "workload.prompt_tokens": ("max_prompt", "max_total"),
     "teacher.top_tokens": ("teacher", "teacher_model"),
-    "workload.max_total_tokens": ("max_total", "max_response", "max_response_apart"),
+    "workload.max_total_tokens": ("max_session", "max_total", "max_response", "max_response_apart"),
     "workload.prompts": ("prompts",),
     "workload.samples_per_prompt": ("samples",),
     "workload.updates": ("mini_prompts", "update_sequences"),
 }
 # Settings that limit what all turns of an episode hold, the first that a framework has.
-OF_ALL_TURNS = ("max_total", "max_input", "max_tokens")
+OF_ALL_TURNS = ("max_session", "max_total", "max_input", "max_tokens")
 # How alike a key that is not understood and a known one are, from 0 to 1, of which one is taken for a slip.
 MISSPELT = 0.85
 # Of a value that is shown, in characters.

@@ -32,6 +32,9 @@ PUBLISHED_FP8: Final = frozenset(
 )
 # Models whose checkpoints have routed experts in MXFP4 and other layers in FP8 (their model cards, "FP4 + FP8 Mixed").
 PUBLISHED_MXFP4: Final = frozenset({"deepseek-v4-flash", "deepseek-v4-pro"})
+# Ids of checkpoints with experts in MXFP4 and all else in bf16 (config.json, quantization_config), as vLLM holds them. Copies of other
+# names are mostly in bf16, in which they are trained.
+IDS_IN_MXFP4: Final = frozenset({"openai/gpt-oss-20b", "openai/gpt-oss-120b"})
 CONFIG_JSON: Final = "config.json"
 # A known model for sequences that are longer than other examples have positions.
 LONG_EXAMPLE: Final = "Qwen/Qwen3-4B-Instruct-2507"

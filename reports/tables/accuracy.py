@@ -181,6 +181,7 @@ GROUPS = {
     "drawn": "Rows of NeMo-RL, OpenRLHF and TRL from notes of users and issues",
     "further": "Rows of the histories of slime, miles, SkyRL, AReaL and prime-rl",
     "forked": "Rows of verl, its forks and EasyR1",
+    "sought": "Rows of all frameworks but verl, from histories and examples",
     "host": "Host memory",
     "bug": "Faults of one version, not counted",
 }

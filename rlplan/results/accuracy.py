@@ -372,14 +372,15 @@ class SystemsComparison:
 Outcome = Literal["runs", "oom"]
 Group = Literal[
     "shown", "collected", "later", "newer", "newest", "latest", "added", "gathered", "blind", "drawn", "further", "forked",
-    "host", "bug",
+    "sought", "host", "bug",
 ]  # fmt: skip
 Said = Literal["fits", "may not fit", "does not fit", "no answer"]
 Score = Literal["right", "may", "wrong"]
 
 # What of the groups counts: those whose outcome is the GPUs', and the configuration's.
 COUNTED: tuple[Group, ...] = (
-    "shown", "collected", "later", "newer", "newest", "latest", "added", "gathered", "blind", "drawn", "further", "forked"
+    "shown", "collected", "later", "newer", "newest", "latest", "added", "gathered", "blind", "drawn", "further", "forked",
+    "sought",
 )  # fmt: skip
 RIGHT: dict[Outcome, Said] = {"runs": "fits", "oom": "does not fit"}
 
@@ -396,7 +397,7 @@ class FitCase:
         peak_bytes: Of a GPU, where the report has it.
         trainer_bytes: Most that the trainer's process had allocated, as PyTorch counts it, where it is no engine's process too.
         host_memory_bytes: Of a node, where the outcome is the host's.
-        group: `shown`, `collected`, `later`, `newer`, `newest`, `latest`, `added`, `gathered`, `blind`, `drawn`, `further` and `forked` were gathered one after the
+        group: `shown`, `collected`, `later`, `newer`, `newest`, `latest`, `added`, `gathered`, `blind`, `drawn`, `further`, `forked` and `sought` were gathered one after the
             other; `bug` is caused by a fault of one version.
         trust: How complete the report is: high, medium or low; empty where nobody judged it.
         stage: When it ran out, in the report's words.

@@ -105,6 +105,7 @@ class Ways:
         critic_gpus: That only a critic trains on, beside engines on GPUs of their own; 0 where it shares the actor's.
         mode: What a run's mode, staleness and responses under way are; nothing in synchronous training.
         under_way: Samples that a rollout without an end keeps under way at all engines; None where only their own limits hold.
+        logits: How the actor's trainer makes log-probabilities, where the framework's usual way does not hold.
     """
 
     trainer: str = MEGATRON
@@ -117,6 +118,7 @@ class Ways:
     critic_gpus: int = 0
     mode: Mapping[str, Any] | None = None
     under_way: int | None = None
+    logits: str | None = None
 
 
 def run_by(settings: Settings, ways: Ways) -> Run:
@@ -406,8 +408,12 @@ def says_updates(settings: Settings) -> bool:
 
 def _work(settings: Settings, copies: int) -> Work:
     prompts, samples = settings.whole("prompts"), settings.whole("samples")
-    response = settings.optional_whole("max_response")
+    response, turn = settings.optional_whole("max_response"), None
     prompt, total = settings.optional_whole("max_prompt"), settings.optional_whole("max_total")
+    session = _longest_session(settings)
+    if session is not None:
+        turn, response = response, None
+        total = session if total is None else min(session, total)
     if response is None and total is None:
         problem = "is missing, and nothing else ends a response"
         raise settings.refused("max_response", problem, "tokens, at least 1")
@@ -421,7 +427,20 @@ def _work(settings: Settings, copies: int) -> Work:
         max_response=response,
         max_total=total,
         turns=None if is_played(settings) else 1,
+        turn_response=turn,
     )
+
+
+def _longest_session(settings: Settings) -> int | None:
+    """Return the most tokens of all turns of a sample, where a function of turns is given it; None elsewhere."""
+    if "max_session" not in settings.sheet.settings or not is_played(settings):
+        return None
+    if settings.is_given("max_response") and settings.is_given("max_session"):
+        key = settings.key_of("max_session")
+        settings.leave_out(
+            "max_response", f"what a turn may write: all turns of a sample are limited by {key}"
+        )
+    return settings.optional_whole("max_session")
 
 
 def is_played(settings: Settings) -> bool:
@@ -503,7 +522,8 @@ def _options(settings: Settings, ways: Ways, role: Role) -> TrainerOptions:
     own = settings.of(ways.trainer, role)
     copied = role != "actor" or not own.on("without_host_copy")
     share = _linear_share(settings, ways)
-    options = replace(trainer_options(own), linear_attention=share, host_copy=copied)
+    logits = ways.logits if role == "actor" else None
+    options = replace(trainer_options(own, logits), linear_attention=share, host_copy=copied)
     return replace(options, offloads=None) if _train_leaves(settings, ways) else options
 
 

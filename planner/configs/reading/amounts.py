@@ -91,7 +91,7 @@ PASSES: Final = Amount(least=0, above=True, kind="number of passes")
 _NAMES: Final[Mapping[Amount, str]] = {
     COUNT: """
         prompts samples copies agents nodes gpus_per_node mini_prompts critic_mini_prompts update_sequences gen_prompts
-        actor_nodes actor_gpus_per_node max_prompt max_response max_total max_input max_tokens max_running running
+        actor_nodes actor_gpus_per_node max_prompt max_response max_total max_session max_input max_tokens max_running running
         accumulation device_batch global_batch generation_batch generation_steps minibatches pack epochs
         critic_epochs rollout_tp rollout_dp rollout_pp rollout_ep server_tp server_dp teacher_tp teacher_dp teacher_pp teacher_ep
         reward_tp vllm_tp sglang_tp megatron_tp trtllm_tp vllm_pp sglang_pp megatron_pp trtllm_pp engine_pp engine_dp

@@ -8,6 +8,7 @@ from rlplan.job import USUAL_WEIGHT_SYNC, WeightSync
 from rlplan.models import Adapter
 from rlplan.planner.configs.megatron import teaching
 from rlplan.planner.configs.megatron.reading import (
+    MEGATRON,
     WAITING_GROUPS,
     Ways,
     batch_of,
@@ -23,6 +24,8 @@ from rlplan.planner.configs.run import Run
 from rlplan.planner.configs.sizes import adapter_of
 
 P2P: Final = "miles-p2p"
+# Entropies that are watched are made as those of a loss are, beside the softmax of log-probabilities (loss_hub/math_utils.py).
+WITH_ENTROPY: Final = "entropy-kept"
 BROADCAST: Final = "broadcast"
 # The rollout that --fully-async stands for.
 OWN_ENDLESS: Final = "FullyAsyncRolloutFn"
@@ -60,8 +63,14 @@ def run_of(settings: Settings) -> Run:
         critic_gpus=critic_gpus_of(settings) if critic and not settings.on("colocate") else 0,
         mode=_mode(settings),
         under_way=_under_way(settings) if never_stops(settings) else None,
+        logits=WITH_ENTROPY if _watches_entropy(settings) else None,
     )
     return run_by(settings, ways)
+
+
+def _watches_entropy(settings: Settings) -> bool:
+    """Tell whether updates by Megatron make entropies that the loss has not (loss_hub/losses.py, policy_loss_function)."""
+    return settings.word("backend") == MEGATRON and settings.on("observes_entropy")
 
 
 def _adapter(settings: Settings) -> Adapter | None:

@@ -4,6 +4,7 @@ from typing import Final
 
 from rlplan.planner.configs.megatron.writing import text_of_flags, write_flags
 from rlplan.planner.configs.writing.export import Export
+from rlplan.planner.frameworks.miles.reading import WITH_ENTROPY
 
 # Steps whose samples its buffer holds where nobody says it.
 BUFFER: Final = 2
@@ -19,6 +20,8 @@ def write(export: Export) -> str:
             where, problem, "no KL penalty, or all weights", f"rank {adapter.rank}"
         )
     start = write_flags(export, filter_path=FILTER)
+    if export.plan.job.trainer("actor").logits == WITH_ENTROPY:
+        export.put("observes_entropy", True)
     if export.plan.flow.is_endless:
         _endless(export)
     if adapter is not None:

@@ -9,6 +9,7 @@ from rlplan.job import Engines, Hyperparameters, Role
 from rlplan.models import Adapter, Precision
 from rlplan.plan import BATCH_AHEAD_MODE, ENDLESS_MODE, InFlight, TaskPlan
 from rlplan.planner.configs.losses import algorithm_notes, algorithm_of, given_losses, kl_place
+from rlplan.planner.configs.models import IDS_IN_MXFP4
 from rlplan.planner.configs.reading.settings import Settings
 from rlplan.planner.configs.run import REWARD_POOL, ROLLOUT_POOL, TRAIN_POOL, Run, RunPool, Work
 from rlplan.planner.configs.sizes import (
@@ -71,6 +72,7 @@ def run_of(settings: Settings) -> Run:
         options={role: _options(settings, role) for role in models},
         loss=_loss(settings),
         precision=cast(Precision, settings.word("precision")),
+        rollout_precision=_rollout_precision(settings),
         adapter=_adapter(settings),
         critic_adapter=adapter_of(settings) if "critic" in models else None,
         notes=tuple(_notes(settings, is_padded=not _packs(settings) and needs_more)),
@@ -84,6 +86,8 @@ def _notes(settings: Settings, *, is_padded: bool) -> Iterator[str]:
         key, other = settings.key_of("reward_model"), settings.key_of("reward_address")
         other = settings.key_of("agent") if settings.is_given("agent") else other
         yield f"no reward model is loaded: {key} has no effect beside {other}"
+    if (served := _rollout_precision(settings)) is not None:
+        yield f"the engine has weights in {served}, as {settings.path('model')} is published"
     if is_padded:
         yield PACKED_NOTE
     if not settings.unmapped("bf16"):
@@ -140,6 +144,16 @@ def _adapter(settings: Settings) -> Adapter | None:
     """
     adapter = adapter_of(settings)
     return None if adapter is None else replace(adapter, shares_reference=False)
+
+
+def _rollout_precision(settings: Settings) -> Precision | None:
+    """Return the format of the engine's weights, where that is the checkpoint's: of gpt-oss beside adapters.
+
+    vLLM reads it as it is published (trainer/ray/vllm_engine.py hands it --pretrain alone), while transformers widens it to train. Where
+    all weights are trained, new ones of 16 bits could not be laid over its experts: then a widened copy is meant.
+    """
+    adapted = adapter_of(settings) is not None
+    return "mxfp4" if adapted and settings.path("model") in IDS_IN_MXFP4 else None
 
 
 def _algorithm(settings: Settings) -> str:

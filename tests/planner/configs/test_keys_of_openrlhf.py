@@ -175,6 +175,15 @@ def test_beside_an_adapter_the_reference_is_a_model_of_its_own_and_the_critic_ha
     assert "reference" not in small("--ds.lora.rank", "8", "--algo.kl.init_coef", "0").job.models
 
 
+def test_an_engine_beside_adapters_reads_gpt_oss_in_the_format_in_which_it_is_published():
+    named, adapted = "--actor.model_name_or_path", ("--ds.lora.rank", "8")
+    published = small(named, "openai/gpt-oss-20b", *adapted)
+    assert published.job.rollout_precision == "mxfp4"
+    assert "the engine has weights in mxfp4, as openai/gpt-oss-20b is published" in published.notes
+    assert small(named, "openai/gpt-oss-20b").job.rollout_precision is None
+    assert small(named, "mine/gpt-oss-20b-bf16", *adapted).job.rollout_precision is None
+
+
 LEFT = OLDER.replace("--micro_train_batch_size 2", "").replace("--micro_rollout_batch_size 4", "")
 
 

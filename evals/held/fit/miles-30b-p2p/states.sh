@@ -1,0 +1,54 @@
+python3 train_async.py \
+    --hf-checkpoint Qwen/Qwen3-30B-A3B \
+    --ref-load Qwen3-30B-A3B_torch_dist \
+    --prompt-data dapo-math-17k.jsonl \
+    --input-key prompt \
+    --label-key label \
+    --apply-chat-template \
+    --rollout-shuffle \
+    --rm-type deepscaler \
+    --num-rollout 2 \
+    --rollout-batch-size 4 \
+    --n-samples-per-prompt 2 \
+    --rollout-max-response-len 100 \
+    --rollout-temperature 0.8 \
+    --global-batch-size 8 \
+    --balance-data \
+    --tensor-model-parallel-size 1 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 3 \
+    --context-parallel-size 2 \
+    --expert-model-parallel-size 2 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 2048 \
+    --advantage-estimator grpo \
+    --kl-loss-coef 0.00 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.00 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --optimizer adam \
+    --lr 1e-6 \
+    --lr-decay-style constant \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --rollout-num-gpus-per-engine 2 \
+    --rollout-num-gpus 2 \
+    --sglang-mem-fraction-static 0.7 \
+    --sglang-remote-instance-weight-loader-start-seed-via-transfer-engine \
+    --ci-test \
+    --attention-dropout 0.0 \
+    --hidden-dropout 0.0 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 6 \
+    --update-weight-buffer-size 1073741824 \
+    --update-weight-transfer-mode p2p \
+    --moe-token-dispatcher-type alltoall

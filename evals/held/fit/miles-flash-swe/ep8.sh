@@ -1,0 +1,51 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --rollout-num-gpus 8 \
+    --colocate \
+    --hf-checkpoint zai-org/GLM-4.7-Flash \
+    --ref-load GLM-4.7-Flash_torch_dist \
+    --prompt-data swe_train.jsonl \
+    --num-rollout 3000 \
+    --rollout-batch-size 4 \
+    --n-samples-per-prompt 8 \
+    --rollout-temperature 0.8 \
+    --rollout-max-response-len 8192 \
+    --max-seq-len 65536 \
+    --custom-generate-function-path miles.rollout.generate_hub.agentic_tool_call.generate \
+    --custom-agent-function-path swe_agent_function.run \
+    --custom-rm-path generate.reward_func \
+    --rollout-function-path generate.RolloutFn \
+    --global-batch-size 32 \
+    --balance-data \
+    --optimizer adam \
+    --lr 1e-6 \
+    --advantage-estimator grpo \
+    --use-kl-loss \
+    --kl-loss-coef 0.01 \
+    --kl-loss-type low_var_kl \
+    --entropy-coef 0.0 \
+    --observe-training-entropy \
+    --use-rollout-entropy \
+    --tensor-model-parallel-size 4 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 8 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --use-dynamic-batch-size \
+    --max-tokens-per-gpu 16384 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --rollout-num-gpus-per-engine 1 \
+    --sglang-mem-fraction-static 0.7 \
+    --sglang-context-length 65536 \
+    --attention-dropout 0.0 \
+    --hidden-dropout 0.0 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash

@@ -1,0 +1,95 @@
+python3 train.py \
+    --actor-num-nodes 1 \
+    --actor-num-gpus-per-node 8 \
+    --colocate \
+    --calculate-per-token-loss \
+    --disable-bias-linear \
+    --qk-layernorm \
+    --group-query-attention \
+    --num-attention-heads 32 \
+    --num-query-groups 2 \
+    --kv-channels 256 \
+    --num-layers 48 \
+    --hidden-size 3072 \
+    --ffn-hidden-size 1024 \
+    --use-gated-attention \
+    --normalization RMSNorm \
+    --apply-layernorm-1p \
+    --position-embedding-type rope \
+    --norm-epsilon 1e-6 \
+    --rotary-percent 0.25 \
+    --swiglu \
+    --untie-embeddings-and-output-weights \
+    --vocab-size 248320 \
+    --rotary-base 10000000 \
+    --moe-ffn-hidden-size 1024 \
+    --moe-shared-expert-intermediate-size 1024 \
+    --moe-router-score-function softmax \
+    --moe-token-dispatcher-type alltoall \
+    --moe-router-topk 8 \
+    --num-experts 256 \
+    --moe-grouped-gemm \
+    --moe-token-drop-policy probs \
+    --moe-router-dtype fp32 \
+    --moe-permute-fusion \
+    --moe-aux-loss-coeff 0 \
+    --attention-output-gate \
+    --moe-shared-expert-gate \
+    --hf-checkpoint Qwen/Qwen3.5-122B-A10B \
+    --megatron-to-hf-mode bridge \
+    --lora-rank 64 \
+    --lora-alpha 64 \
+    --lora-dropout 0.0 \
+    --target-modules "all-linear" \
+    --megatron-to-hf-mode bridge \
+    --optimizer adam \
+    --lr 2e-5 \
+    --clip-grad 1.0 \
+    --lr-decay-style constant \
+    --weight-decay 0.1 \
+    --adam-beta1 0.9 \
+    --adam-beta2 0.98 \
+    --optimizer-cpu-offload \
+    --overlap-cpu-optimizer-d2h-h2d \
+    --use-precision-aware-optimizer \
+    --advantage-estimator grpo \
+    --kl-loss-coef 0.01 \
+    --kl-loss-type low_var_kl \
+    --kl-coef 0.00 \
+    --entropy-coef 0.00 \
+    --eps-clip 0.2 \
+    --eps-clip-high 0.28 \
+    --tensor-model-parallel-size 2 \
+    --sequence-parallel \
+    --pipeline-model-parallel-size 1 \
+    --context-parallel-size 1 \
+    --expert-model-parallel-size 8 \
+    --expert-tensor-parallel-size 1 \
+    --recompute-granularity full \
+    --recompute-method uniform \
+    --recompute-num-layers 1 \
+    --qkv-format bshd \
+    --micro-batch-size 1 \
+    --rollout-num-gpus-per-engine 8 \
+    --sglang-mem-fraction-static 0.7 \
+    --sglang-ep-size 8 \
+    --sglang-max-running-requests 128 \
+    --offload-train \
+    --attention-dropout 0.0 \
+    --hidden-dropout 0.0 \
+    --accumulate-allreduce-grads-in-fp32 \
+    --attention-softmax-in-fp32 \
+    --attention-backend flash \
+    --moe-token-dispatcher-type alltoall \
+    --prompt-data dapo-math-17k.jsonl \
+    --input-key prompt \
+    --label-key label \
+    --apply-chat-template \
+    --rollout-shuffle \
+    --rm-type deepscaler \
+    --num-rollout 531 \
+    --rollout-batch-size 32 \
+    --n-samples-per-prompt 8 \
+    --rollout-max-response-len 12288 \
+    --rollout-temperature 1 \
+    --global-batch-size 256

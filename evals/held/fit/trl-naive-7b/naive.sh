@@ -1,0 +1,14 @@
+trl grpo \
+    --model_name_or_path Qwen/Qwen2-7B-Instruct \
+    --dtype float16 \
+    --attn_implementation eager \
+    --dataset_name AI-MO/NuminaMath-TIR \
+    --learning_rate 2e-5 \
+    --max_steps 500 \
+    --per_device_train_batch_size 8 \
+    --max_completion_length 256 \
+    --num_generations 8 \
+    --optim adamw_torch \
+    --gradient_checkpointing false \
+    --fp16 true \
+    --num_processes 1
