@@ -2,6 +2,7 @@
 
 import pytest
 
+from rlplan.errors import FileError
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan_cli.config_options import framework_of
 
@@ -85,3 +86,33 @@ def test_a_program_of_another_machine_is_found_above_its_script(folder):
     script.write_text(text, encoding="utf-8")
     assert framework_of([str(script)])[0] == "trl"
     assert imported("trl", [str(script)], OPTIONS).run.pools[0].gpus == 2
+
+
+OWN = "from trl import GRPOTrainer, GRPOConfig as TheGRPOConfig\nfrom own_settings import GRPOConfig\n"
+
+
+def test_settings_of_a_module_s_own_class_count_for_none_of_trls(folder):
+    text = "class GRPOConfig(BaseModel):\n    num_generations: int = 2\n"
+    (folder / "own_settings.py").write_text(text, encoding="utf-8")
+    text = f"{OWN}config = GRPOConfig(num_generations=3, model_name='m')\n"
+    made = "GRPOTrainer('Qwen/Qwen3-4B', args={})\n"
+    given = "TheGRPOConfig('o', num_generations=4, max_completion_length=256)"
+    (folder / "own.py").write_text(text + made.format(given), encoding="utf-8")
+    assert imported("trl", ["own.py"], OPTIONS).job.workload.samples_per_prompt == 4
+    (folder / "own.py").write_text(text + made.format("config"), encoding="utf-8")
+    with pytest.raises(FileError, match="its settings are of GRPOConfig, a class of the program's"):
+        imported("trl", ["own.py"], OPTIONS)
+
+
+def test_an_option_that_is_set_on_an_unknown_condition_leaves_the_others_known(folder):
+    text = "def settings(held):\n    return GRPOConfig('o', num_generations=held.group, max_completion_length=256)\n"
+    text += "def main():\n    parser = argparse.ArgumentParser()\n"
+    text += "    parser.add_argument('--group', type=int, default=4)\n"
+    text += "    parser.add_argument('--other', default=None)\n    args = parser.parse_args()\n"
+    text += "    if exists():\n        args.{} = find()\n"
+    text += "    GRPOTrainer('Qwen/Qwen3-4B', args=settings(args))\nmain()\n"
+    (folder / "own.py").write_text(text.format("other"), encoding="utf-8")
+    assert imported("trl", ["own.py"], OPTIONS).job.workload.samples_per_prompt == 4
+    (folder / "own.py").write_text(text.format("group"), encoding="utf-8")
+    with pytest.raises(FileError, match="num_generations"):
+        imported("trl", ["own.py"], OPTIONS)

@@ -107,6 +107,7 @@ def python_keys(
     arguments: Flat,
     *,
     starts: Sequence[str] = (),
+    library: str = "",
     words: Sequence[object] = (),
     environment: Mapping[str, str] = NO_VARIABLES,
     entry: Path | None = None,
@@ -117,12 +118,13 @@ def python_keys(
         calls: What their arguments are, by patterns of the callee's name.
         arguments: Flags that the program is started with.
         starts: Of the calls, those that start a training: of several of their settings those of one training count.
+        library: As of `has_call`.
         words: What it is started with beside flags.
         environment: Variables that it is started with.
         entry: The program that is started with these, where that is another one, which calls this.
 
     Raises:
-        FileError: It cannot be read, or is no Python of today.
+        FileError: It cannot be read, is no Python of today, or has settings of a class of its own alone.
     """
     program = _Calls(
         path=path,
@@ -134,7 +136,11 @@ def python_keys(
     )
     program.started_from = entry
     program.collect()
+    own = _own_names(path, program.tree, library) if library else frozenset[str]()
+    left = [call for call, _ in program.found if dotted(call.func) in own]
+    program.found = [each for each in program.found if each[0] not in left]
     notes, flat = tuple(program.choose(starts)), program.keys()
+    program.refuse_own_settings(left)
     made = program.made_elsewhere(flat)
     return PythonKeys(
         flat={**made, **flat},
@@ -164,9 +170,7 @@ def has_call(
         tree = tree_of(path)
     except FileError:
         return False
-    own = _imported_beside(path, tree, library) if library else frozenset()
-    if library and not _imports(tree, library):
-        own |= {each.name for each in tree.body if _is_made_of_nothing(each)}
+    own = _own_names(path, tree, library) if library else frozenset()
     wanted = (*patterns, *_made_of(tree, patterns))
     waiting: list[ast.AST] = [tree]
     while waiting:
@@ -177,6 +181,14 @@ def has_call(
         part = isinstance(node, ast.ClassDef) and fits(node.name, wanted) and bool(node.bases)
         waiting += [] if part else ast.iter_child_nodes(node)
     return False
+
+
+def _own_names(path: Path, tree: ast.Module, library: str) -> frozenset[str]:
+    """Return the names that are of a program's own or of modules beside it, and none of a library's."""
+    own = _imported_beside(path, tree, library)
+    if not _imports(tree, library):
+        own |= {each.name for each in tree.body if _is_made_of_nothing(each)}
+    return own
 
 
 def _imports(tree: ast.Module, library: str) -> bool:
@@ -214,7 +226,7 @@ def _imported_beside(path: Path, tree: ast.Module, library: str) -> frozenset[st
     found = set[str]()
     for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
         beside = module_beside(path, node.module or "")
-        if beside is None:
+        if beside is None or library in beside.parts[:-1]:
             continue
         own = _made_of_nothing_in(beside) if _names(beside, library) else None
         found |= {
@@ -369,6 +381,24 @@ class _Calls(Program):
                 self.found = [
                     each for each in self.found if each[0] not in several or each[0] in last
                 ]
+
+    def refuse_own_settings(self, left: Sequence[ast.Call]) -> None:
+        """Refuse a program whose settings are of a class of its own, where none are the framework's.
+
+        Args:
+            left: Calls of its own classes that are called as the framework's are.
+
+        Raises:
+            FileError: The class is named.
+        """
+        own = [each for each in left if fnmatchcase(self.callee(each), CONFIGS)]
+        if own and not any(fnmatchcase(self.callee(each), CONFIGS) for each, _ in self.found):
+            problem = f"its settings are of {dotted(own[-1].func)}, a class of the program's own: what its training makes of them is not known"
+            raise FileError(
+                self._where(own[-1]),
+                problem,
+                allowed="a program that gives the framework's own settings",
+            )
 
     def _changes_of_names(self) -> Iterator[str]:
         """Yield what may set any of the program's names while it runs."""

@@ -34,7 +34,7 @@ from rlplan.planner.configs.reading.python.syntax import (
     values_of,
     written,
 )
-from rlplan.planner.configs.reading.python.unfollowed import lose_changed
+from rlplan.planner.configs.reading.python.unfollowed import held_by_parts, lose_changed
 from rlplan.planner.configs.reading.python.values import (
     DEEPEST,
     HYDRA,
@@ -191,9 +191,12 @@ class Played(Launcher):
     def _forget(self, nodes: Iterable[ast.AST]) -> None:
         """Know nothing of what statements may change that are not followed, whatever else it is called."""
         there = list(nodes)
+        kept = {name: held for each in there for name, held in held_by_parts(self, each)}
         for each in there:
             lose_changed(self, each)
         super()._forget(there)
+        for name, held in kept.items():
+            self.set_target(ast.Name(id=name), held)
 
     def of_call(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return what a call returns; of one that matters note what it is given."""
