@@ -592,6 +592,7 @@ def _with_launch(
             sheet.launch.calls,
             settings.flat,
             starts=sheet.launch.starts,
+            library=sheet.launch.library,
             words=[
                 Unknown(UNREAD, each.value) if each.gaps else each.value for each in start.arguments
             ],

@@ -106,6 +106,10 @@ def _mapping(text: str) -> dict[str, object] | None:
 UNKNOWN_WORD: Final = "$(...)"
 
 
+# A word that may be any flags: what a program does not know, or a variable of the shell that is a word of its own.
+_UNKNOWN: Final = re.compile(rf"{re.escape(UNKNOWN_WORD)}|\$\{{?\w+\}}?")
+
+
 def flags_of(words: Iterable[Text], file: str, switches: Collection[str] = ()) -> Flat:
     """Return the values of argparse's flags: one word, several, or none for a switch; a mapping has keys of its own.
 
@@ -136,7 +140,7 @@ def flags_of(words: Iterable[Text], file: str, switches: Collection[str] = ()) -
             keep()
             head, equals, tail = word.value.removeprefix("--").partition("=")
             flag, name, values = word, head, [word.with_value(tail)] if equals else []
-        elif word.gaps and word.value == UNKNOWN_WORD and (values or name in switches):
+        elif word.gaps and _UNKNOWN.fullmatch(word.value) and (values or name in switches):
             gap = word.gaps[0]
             flat[gap.source] = GivenValue(
                 value=gap.reason, where=place_of(word, file), gaps=word.gaps

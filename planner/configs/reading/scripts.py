@@ -154,13 +154,17 @@ def _folders_of_a_job(words: Sequence[Text]) -> Iterator[str]:
 
 
 def file_of(name: str, folder: Path) -> Path | None:
-    """Return the file of a Python module or script; None where it is not at hand."""
+    """Return the file of a Python module or script; None where it is not at hand.
+
+    A path of another machine is looked for by its end: of several parts, else by its name beside what starts it and above.
+    """
     path = Path(name if name.endswith(".py") else f"{name.replace('.', '/')}.py")
     bases = (Path(), folder, *above(folder))
     places = (
         *(base / path for base in bases),
         *ends_near(path, folder, LEAST_END),
         folder / path.name,
+        *(each / path.name for each in above(folder) if path.is_absolute()),
     )
     return next((each for each in places if each.is_file()), None)
 

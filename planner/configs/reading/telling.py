@@ -30,6 +30,8 @@ from rlplan.planner.configs.reading.toml_files import is_toml, part_keys
 from rlplan.planner.configs.shell.text import Text
 
 _VARIABLE: Final = re.compile(r"\$\{?\w+\}?")
+# A program in a word with variables, without the folder that one of them has: `${PROGRAM:-$ROOT/train.py}`.
+_PROGRAM: Final = re.compile(r"\w[\w./\-]*\.py\b")
 
 
 def starts_of(framework: str, words: Iterable[str]) -> bool:
@@ -52,8 +54,16 @@ def starts_of(framework: str, words: Iterable[str]) -> bool:
 
 def _starts_program(sheet: ConfigSheet, path: Path, words: Sequence[Text]) -> bool:
     """Tell whether a script names a program at hand that calls what starts a framework's training."""
-    named = {name for name, _ in programs_of(words)} if sheet.launch.starts else ()
-    files = (file_of(name, path.parent) for name in named)
+    if not sheet.launch.starts:
+        return False
+    named = [name for name, _ in programs_of(words)]
+    named += [
+        each
+        for word in words
+        if "$" in word.value
+        for each in _PROGRAM.findall(_VARIABLE.sub("", word.value))
+    ]
+    files = (file_of(name, path.parent) for name in dict.fromkeys(named))
     return any(
         each is not None and program_that_starts(sheet.launch, each) is not None for each in files
     )
@@ -62,7 +72,7 @@ def _starts_program(sheet: ConfigSheet, path: Path, words: Sequence[Text]) -> bo
 def _hands_start(sheet: ConfigSheet, path: Path, words: Sequence[str]) -> bool:
     """Tell whether a program hands a command to a shell that starts a framework's training, itself or by a script."""
     for line in commands_handed_by(path, tuple(words)).splitlines():
-        plain = [Text(word.strip("\"'")) for word in line.split()]
+        plain = _plain(line.split())
         if plain and start_of(sheet, plain, folder=path.parent) is not None:
             return True
         script, _ = started_script(plain, path.parent)
@@ -101,7 +111,11 @@ def _pattern_of(word: Text) -> str:
 
 def plain_words(words: Sequence[str]) -> list[Text]:
     """Return the words of a script's text, or of a command line, without quotes."""
-    return [Text(word.strip("\"'")) for word in _texts(words)]
+    return _plain(_texts(words))
+
+
+def _plain(words: Sequence[str]) -> list[Text]:
+    return [Text(word.strip("\"'")) for word in words]
 
 
 def most_named(frameworks: Sequence[str], words: Iterable[str]) -> Sequence[str]:

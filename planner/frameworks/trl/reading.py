@@ -263,12 +263,10 @@ def adapter_of(settings: Settings) -> Adapter | None:
     """Return the adapters that are trained, which are merged for generation; None where the model itself is."""
     loads = settings.on("loads_adapter")
     made = _makes_adapter(settings)
-    unknown = _unknown_adapter(settings)
-    wraps = settings.on("peft") or loads or made or unknown is not None
-    problem = "of adapters that are loaded is in their own file" if loads else unknown
+    problem = None if loads else _unknown_adapter(settings)
+    wraps = settings.on("peft") or loads or made or problem is not None
     if problem is not None and not settings.is_given("lora_rank"):
-        allowed = "a rank" if loads else "a rank, or 0 where no adapters are trained"
-        key = settings.key_of("lora_rank")
+        allowed, key = "a rank, or 0 where no adapters are trained", settings.key_of("lora_rank")
         raise settings.missing(settings.sheet.settings["lora_rank"], key, problem, allowed)
     if not wraps or settings.whole("lora_rank") < 1:
         return None
@@ -574,6 +572,8 @@ def _guesses(settings: Settings, processes: Processes, batches: Batches) -> Iter
         "zero"
     ):
         yield "ZeRO stage 2, since nothing at hand says which: --set zero_stage=3 says another"
+    if settings.on("loads_adapter") and not settings.is_given("lora_rank"):
+        yield f"adapters of rank {settings.whole('lora_rank')}, since that of those that are loaded is in their own file: say lora_r"
     given = settings.flat.get(PEFT)
     if given is not None and given.gaps and any(settings.has("peft.*")):
         gap = given.gaps[0]

@@ -45,6 +45,8 @@ KNOWN = {
     "int('4') // 2": 2,
     "max(2, len([1, 2, 3]))": 3,
     "not torch.cuda.is_bf16_supported()": False,
+    "torch.backends.mps.is_available()": False,
+    "torch.device('cuda:0').type == 'cuda'": True,
     "os.environ.get('SIZE', 8)": 8,
     "f'{NAME}-run'": "big-run",
     "SIZES['small']": 3,

@@ -4,7 +4,9 @@ import pytest
 
 from rlplan.planner.configs.broken import keys_of_a_copy, nearest_key
 from rlplan.planner.configs.importing import ImportOptions, settings_of
+from rlplan.planner.configs.reading.given import flags_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.configs.shell.text import Gap, Text
 from tests.planner.configs.test_importing import VERL
 from tests.planner.configs.test_rules_of_easyr1 import EASYR1
 
@@ -39,3 +41,13 @@ def test_only_a_framework_that_stops_at_unknown_keys_has_copies_that_these_tell(
     words = [*EASYR1, own, "worker.actor.ulyses_size=2"]
     assert keys_of_a_copy(settings_of("easyr1", words, OPTIONS)) == ("data.curriculum_of_our_own",)
     assert keys_of_a_copy(settings_of("verl", [*VERL, f"+{own}"], OPTIONS)) == ()
+
+
+def test_a_variable_that_is_a_word_of_its_own_behind_a_value_takes_no_flag_with_it():
+    gap = Gap(line=3, source="$MORE", reason="MORE is not set")
+    more = Text("$MORE", 3, (gap,))
+    words = [Text("--model"), Text("m"), more, Text("--num_generations"), Text("4")]
+    flat = flags_of(words, "run.sh")
+    assert (flat["model"].value, flat["model"].gaps, flat["num_generations"].value) == ("m", (), 4)
+    assert flat["$MORE"].gaps == (gap,)
+    assert flags_of([Text("--model"), more], "run.sh")["model"].gaps == (gap,)

@@ -246,6 +246,8 @@ class Launcher(LauncherOptions):
             held = self.whole(target.value)
             if isinstance(held, Made):
                 held.fields[target.attr] = value
+            elif isinstance(held, dict):
+                held[target.attr] = value
             elif isinstance(held, OwnClass):
                 held.home.of_classes[id(held.node), target.attr] = value
         elif isinstance(target, ast.Subscript):

@@ -26,6 +26,7 @@ from rlplan.planner.configs.reading.python.values import (
     Unknown,
     UnknownValueError,
     known,
+    of_text,
 )
 from rlplan.planner.configs.shell.text import Gap, Text
 
@@ -233,7 +234,7 @@ class LauncherValues(Expressions, ABC):
         return value
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
-        """Return an attribute of an object, of a path or of a framework's module; the environment as a mapping."""
+        """Return an attribute of an object, a mapping, a path or a framework's module; the environment as a mapping."""
         if dotted(node) == "os.environ":
             return {**self.environment, OTHERS: Unknown("is known where it runs", "os.environ")}
         held = self.entry(node.value, depth)
@@ -244,9 +245,12 @@ class LauncherValues(Expressions, ABC):
         held = known(held)
         if isinstance(held, LauncherValues) and node.attr in held.names:
             return known(held.names[node.attr])
-        if isinstance(held, str) and node.attr in {"parent", "stem", "name"}:
-            return str(getattr(Path(held), node.attr))
-        raise UnknownValueError("is known where it runs")
+        if isinstance(held, dict) and node.attr in held:
+            return known(held[node.attr])
+        text = of_text(held, node.attr) if isinstance(held, str) else None
+        if text is None:
+            raise UnknownValueError("is known where it runs")
+        return text
 
     def of_lambda(self, node: ast.Lambda, _depth: int) -> Code:
         """Return a function that is written as a value."""

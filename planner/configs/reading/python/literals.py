@@ -20,10 +20,12 @@ from rlplan.planner.configs.reading.python.syntax import (
     attributes_in,
     dotted,
     fits,
+    handed_back,
     module_beside,
     names_in,
     place_in,
     reset_names,
+    root_of,
     shown,
     tree_of,
     written,
@@ -80,7 +82,7 @@ class PythonKeys:
     """Hold what a Python program gives the calls that mean something.
 
     Attributes:
-        flat: Values by key.
+        flat: Values by key; also of calls in modules beside the program to which its statements lead.
         callees: What is called, in the order in which it stands.
         options: Names of flags that the program's own command line has; what they give went into the calls.
         defaults: What classes that are made of such a call's have as defaults of their fields, by key.
@@ -105,6 +107,7 @@ def python_keys(
     arguments: Flat,
     *,
     starts: Sequence[str] = (),
+    library: str = "",
     words: Sequence[object] = (),
     environment: Mapping[str, str] = NO_VARIABLES,
     entry: Path | None = None,
@@ -115,12 +118,13 @@ def python_keys(
         calls: What their arguments are, by patterns of the callee's name.
         arguments: Flags that the program is started with.
         starts: Of the calls, those that start a training: of several of their settings those of one training count.
+        library: As of `has_call`.
         words: What it is started with beside flags.
         environment: Variables that it is started with.
         entry: The program that is started with these, where that is another one, which calls this.
 
     Raises:
-        FileError: It cannot be read, or is no Python of today.
+        FileError: It cannot be read, is no Python of today, or has settings of a class of its own alone.
     """
     program = _Calls(
         path=path,
@@ -132,13 +136,18 @@ def python_keys(
     )
     program.started_from = entry
     program.collect()
+    own = _own_names(path, program.tree, library) if library else frozenset[str]()
+    left = [call for call, _ in program.found if dotted(call.func) in own]
+    program.found = [each for each in program.found if each[0] not in left]
     notes, flat = tuple(program.choose(starts)), program.keys()
+    program.refuse_own_settings(left)
+    made = program.made_elsewhere(flat)
     return PythonKeys(
-        flat=flat,
+        flat={**made, **flat},
         defaults=program.defaults(),
         callees=tuple(program.callee(call) for call, _ in program.found),
         options=frozenset(program.options),
-        notes=(*notes, *program.notes_of_following()),
+        notes=(*notes, *program.notes_of_following(), *_notes_of_modules(made)),
         own=program.own_trainer(starts),
         elsewhere=tuple(program.meant_elsewhere()),
     )
@@ -149,7 +158,7 @@ def has_call(
 ) -> bool:
     """Tell whether a file is Python that calls one of some names, or of a class of its own that is made of one.
 
-    What stands in a class that is called as they are is part of a trainer, and starts none.
+    What stands in a class that is called as they are, and made of another, is part of a trainer, and starts none.
 
     Args:
         library: The package that the names belong to. Names imported from a module beside the file that never
@@ -161,9 +170,7 @@ def has_call(
         tree = tree_of(path)
     except FileError:
         return False
-    own = _imported_beside(path, tree, library) if library else frozenset()
-    if library and not _imports(tree, library):
-        own |= {each.name for each in tree.body if _is_made_of_nothing(each)}
+    own = _own_names(path, tree, library) if library else frozenset()
     wanted = (*patterns, *_made_of(tree, patterns))
     waiting: list[ast.AST] = [tree]
     while waiting:
@@ -171,9 +178,17 @@ def has_call(
         name = dotted(node.func) if isinstance(node, ast.Call) else ""
         if name not in own and fits(name, wanted) and not fits(name, others):
             return True
-        part = isinstance(node, ast.ClassDef) and fits(node.name, wanted)
+        part = isinstance(node, ast.ClassDef) and fits(node.name, wanted) and bool(node.bases)
         waiting += [] if part else ast.iter_child_nodes(node)
     return False
+
+
+def _own_names(path: Path, tree: ast.Module, library: str) -> frozenset[str]:
+    """Return the names that are of a program's own or of modules beside it, and none of a library's."""
+    own = _imported_beside(path, tree, library)
+    if not _imports(tree, library):
+        own |= {each.name for each in tree.body if _is_made_of_nothing(each)}
+    return own
 
 
 def _imports(tree: ast.Module, library: str) -> bool:
@@ -207,13 +222,25 @@ def _made_of(tree: ast.Module, patterns: Sequence[str]) -> list[str]:
 
 
 def _imported_beside(path: Path, tree: ast.Module, library: str) -> frozenset[str]:
-    """Return the names that a program imports from modules beside it that do not name a library."""
+    """Return the names that a program imports from modules beside it that do not name a library, or are of classes made of nothing there."""
     found = set[str]()
     for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
         beside = module_beside(path, node.module or "")
-        if beside is not None and not _names(beside, library):
-            found |= {each.asname or each.name for each in node.names}
+        if beside is None or library in beside.parts[:-1]:
+            continue
+        own = _made_of_nothing_in(beside) if _names(beside, library) else None
+        found |= {
+            each.asname or each.name for each in node.names if own is None or each.name in own
+        }
     return frozenset(found)
+
+
+def _made_of_nothing_in(module: Path) -> frozenset[str]:
+    """Return the classes of a module that are its own from the first line on; none of one that is no Python."""
+    try:
+        return frozenset(each.name for each in tree_of(module).body if _is_made_of_nothing(each))
+    except FileError:
+        return frozenset()
 
 
 def _names(module: Path, word: str) -> bool:
@@ -302,15 +329,18 @@ class _Calls(Program):
 
     def when_played(self, node: ast.expr) -> Any:  # noqa: ANN401 -- whatever Python has
         """Return what a call is given where the program's statements are followed; `MISSING` where that is not known."""
-        if self.played is None:
-            first = self.started_from or self.path
-            trees = {self.path.resolve(): self.tree}
-            self.played = played_values(
-                first, trees, tuple(self.calls), self.words, self.environment
-            )
-        held, self.used = self.played[0].get(id(node)), True
+        held, self.used = self._followed()[0].get(id(node)), True
         # None may only be what an option comes to that is not given here.
         return MISSING if held is None or isinstance(held, Unknown) or not is_plain(held) else held
+
+    def _followed(self) -> tuple[Mapping[int, Any], str]:
+        """Return what calls are given where the program's statements are followed, of it and of modules beside it."""
+        if self.played is None:
+            modules = {each.path.resolve(): each.tree for each in self.known.values() if each}
+            trees = {**modules, self.path.resolve(): self.tree}
+            first, calls = self.started_from or self.path, tuple(self.calls)
+            self.played = played_values(first, trees, calls, self.words, self.environment)
+        return self.played[0], self.played[1]
 
     def callee(self, call: ast.Call) -> str:
         """Return the last part of what is called."""
@@ -351,6 +381,24 @@ class _Calls(Program):
                 self.found = [
                     each for each in self.found if each[0] not in several or each[0] in last
                 ]
+
+    def refuse_own_settings(self, left: Sequence[ast.Call]) -> None:
+        """Refuse a program whose settings are of a class of its own, where none are the framework's.
+
+        Args:
+            left: Calls of its own classes that are called as the framework's are.
+
+        Raises:
+            FileError: The class is named.
+        """
+        own = [each for each in left if fnmatchcase(self.callee(each), CONFIGS)]
+        if own and not any(fnmatchcase(self.callee(each), CONFIGS) for each, _ in self.found):
+            problem = f"its settings are of {dotted(own[-1].func)}, a class of the program's own: what its training makes of them is not known"
+            raise FileError(
+                self._where(own[-1]),
+                problem,
+                allowed="a program that gives the framework's own settings",
+            )
 
     def _changes_of_names(self) -> Iterator[str]:
         """Yield what may set any of the program's names while it runs."""
@@ -399,11 +447,45 @@ class _Calls(Program):
 
     def meant_elsewhere(self) -> Iterator[tuple[str, str, str]]:
         """Yield the calls in modules beside the program that would mean something in it, as `PythonKeys` holds them."""
+        for meant, module, sites in self._meant_elsewhere():
+            place = place_in(module.path, sites[0].lineno)[0]
+            yield meant.prefix, dotted(sites[0].func), place
+
+    def _meant_elsewhere(self) -> Iterator[tuple[PythonCall, Program, Sequence[ast.Call]]]:
         for module in filter(None, self.known.values()):
             for name, sites in module.sites.items():
                 meant = self.meant_by(name)
                 if meant is not None and name not in module.functions:
-                    yield meant.prefix, name, place_in(module.path, sites[0].lineno)[0]
+                    yield meant, module, sites
+
+    def made_elsewhere(self, flat: Flat) -> Flat:
+        """Return what calls in modules beside the program are given to which its statements lead, where it makes none such itself.
+
+        Args:
+            flat: What its own calls are given.
+        """
+        own = {meant.prefix for _, meant in self.found}
+        sites = [
+            (meant, module, site)
+            for meant, module, several in self._meant_elsewhere()
+            if meant.prefix not in own
+            for site in several
+        ]
+        if not sites or not any(each.gaps for each in flat.values()):
+            return {}
+        given, found = self._followed()[0], list[Flat]()
+        for meant, module, site in sites:
+            held = dict(_arguments_of(site, meant))
+            made = {key: given[id(each)] for key, each in held.items() if id(each) in given}
+            where = place_in(module.path, site.lineno)[0]
+            found += [dict(_as_given(made, where))] if made else []
+        prefixes = [key.partition(".")[0] for each in found for key in [next(iter(each), "")]]
+        once = [
+            each
+            for each, prefix in zip(found, prefixes, strict=True)
+            if prefixes.count(prefix) == 1
+        ]
+        return {key: each for one in once for key, each in one.items()}
 
     def keys(self) -> Flat:
         """Return what the calls are given, and what is set of their results afterwards."""
@@ -514,6 +596,9 @@ class _Calls(Program):
             texts = tuple(self._texts_of(value))
             return {key: self._unknown(value, written(value), str(error), texts)}
         another = self._is_another(value, held)
+        if another and root_of(value) == "self":
+            # Of an object its class says only what it has where nothing is given.
+            held, another = self.when_played(value), False
         return (
             {key: self._unknown(value, written(value), CHANGED)}
             if another
@@ -561,9 +646,10 @@ class _Calls(Program):
         """Return which of the calls made a value; None where none did."""
         named = isinstance(value, ast.Name)
         values = self.constants.get(value.id, []) if isinstance(value, ast.Name) else [value]
+        values = [handed_back(each) for each in values]
         made = (each for each in self.found if any(each[0] is node for node in values))
         found = next(made, None) if named or isinstance(value, ast.Call) else None
-        others = (each for each in values if named and isinstance(each, ast.Name))
+        others = (each for each in values if each is not value and isinstance(each, ast.Name))
         if found is None and inside < MOST_CALLS:
             found = next(filter(None, (self._maker_of(each, inside + 1) for each in others)), None)
         return found
@@ -585,6 +671,32 @@ class _Calls(Program):
         """Return which of the calls a name is the result of; None where it is of none."""
         made = self._maker_of(ast.Name(id=name))
         return None if made is None else made[1]
+
+
+def _notes_of_modules(made: Flat) -> Iterator[str]:
+    """Yield where calls in modules beside a program stand to which its statements lead, and what they give."""
+    for place in dict.fromkeys(each.where for each in made.values()):
+        keys = ", ".join(key for key, each in made.items() if each.where == place)
+        yield f"{keys} are as the program comes to give them in {place}"
+
+
+def _arguments_of(call: ast.Call, meant: PythonCall) -> Iterator[tuple[str, ast.expr]]:
+    """Yield what a call is given, by key."""
+    if meant.first and call.args:
+        yield f"{meant.prefix}{meant.first}", call.args[0]
+    yield from ((f"{meant.prefix}{word.arg}", word.value) for word in call.keywords if word.arg)
+
+
+def _as_given(made: Mapping[str, Any], where: str) -> Iterator[tuple[str, GivenValue]]:
+    """Yield the keys of what a call is given that is made where a program's statements are followed."""
+    for key, held in made.items():
+        for name, leaf in nested_leaves(key, held):
+            if not isinstance(leaf, Unknown):
+                yield name, GivenValue(value=_plain(leaf), where=where)
+                continue
+            line = int(where.rpartition(":")[2])
+            gap = Gap(line=line, source=shown(leaf.source), reason=leaf.reason)
+            yield name, GivenValue(value=leaf.source, where=where, gaps=(gap,))
 
 
 def own_trainer_of(path: Path, launch: LaunchSheet, arguments: Flat) -> OwnTrainer | None:

@@ -26,28 +26,29 @@ from rlplan.planner.configs.reading.python.program import MOST_MODULES
 from rlplan.planner.configs.reading.python.syntax import (
     Function,
     decorators_of,
+    defaults_of,
     dotted,
     fits,
+    handed_back,
     tree_of,
     values_of,
     written,
 )
-from rlplan.planner.configs.reading.python.unfollowed import lose_changed
+from rlplan.planner.configs.reading.python.unfollowed import held_by_parts, lose_changed
 from rlplan.planner.configs.reading.python.values import (
     DEEPEST,
+    HYDRA,
     OF_LAUNCHERS,
     OF_SLURM,
     RETURNS,
-    TRUE_OF_GPUS,
     Unknown,
     UnknownValueError,
+    composed_by_hydra,
     known,
 )
 
 # Libraries whose modules may stand beside a program, and are never followed.
 LIBRARIES: Final = ("trl", "transformers", "torch", "accelerate", "peft", "datasets", "unsloth", "vllm", "deepspeed")  # fmt: skip
-# Calls that hand back the model which they are given.
-HANDS_BACK: Final = ("prepare_model_for_kbit_training", "cast")
 # How functions are called elsewhere by what is put around them, as Modal and Ray do.
 SENT_ELSEWHERE: Final = ("remote", "local", "spawn")
 STARTED_BY_ITSELF: Final = ("*.local_entrypoint",)
@@ -150,8 +151,15 @@ class Played(Launcher):
 
     def _play_functiondef(self, node: Function) -> None:
         """Take a function for what it is written as, unless something that is not known is put around it."""
-        if all(fits(name, LEAVES_AS_IT_IS) for name, _ in decorators_of(node)):
+        around = [*decorators_of(node)]
+        if all(fits(name, LEAVES_AS_IT_IS) for name, _ in around):
             super()._play_functiondef(node)
+        elif len(around) == 1 and around[0][1] is not None and fits(around[0][0], HYDRA):
+            held = composed_by_hydra(self.path, around[0][1], self.words)
+            first = dict.fromkeys([*defaults_of(node)][:1], held or Unknown(RETURNS, node.name))
+            self.set_target(
+                ast.Name(id=node.name), Code(self, node, around=self.around(), defaults=first)
+            )
         else:
             self.set_target(ast.Name(id=node.name), Unknown(RETURNS, node.name))
 
@@ -159,7 +167,12 @@ class Played(Launcher):
 
     def starts_in(self, body: Sequence[ast.stmt]) -> bool:
         """Tell whether one of the calls that matter stands in a block."""
-        calls = (each for part in body for each in ast.walk(part) if isinstance(each, ast.Call))
+        calls = [each for part in body for each in ast.walk(part) if isinstance(each, ast.Call)]
+        names = [*self.around(), self.names]
+        called = {dotted(each.func) for each in calls}
+        own = (held[name] for held in names for name in called if name in held)
+        inner = [each.node for each in own if isinstance(each, Code)]
+        calls += [each for node in inner for each in ast.walk(node) if isinstance(each, ast.Call)]
         return any(fits(dotted(each.func), self.calls) for each in calls)
 
     def set_target(self, target: ast.expr, value: Any) -> None:  # noqa: ANN401
@@ -178,9 +191,12 @@ class Played(Launcher):
     def _forget(self, nodes: Iterable[ast.AST]) -> None:
         """Know nothing of what statements may change that are not followed, whatever else it is called."""
         there = list(nodes)
+        kept = {name: held for each in there for name, held in held_by_parts(self, each)}
         for each in there:
             lose_changed(self, each)
         super()._forget(there)
+        for name, held in kept.items():
+            self.set_target(ast.Name(id=name), held)
 
     def of_call(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return what a call returns; of one that matters note what it is given."""
@@ -190,22 +206,28 @@ class Played(Launcher):
             for each in (*node.args, *(word.value for word in node.keywords)):
                 self._note(each, self.entry(each, depth))
             own = self._own(node.func, depth)
-            return (
-                self._called(own, node, depth)
-                if isinstance(own, OwnClass)
-                else self._loaded(node, depth)
-            )
-        if fits(name, TRUE_OF_GPUS):
-            return True
+            if isinstance(own, OwnClass):
+                return self._called(own, node, depth)
+            if handed_back(node) is node:
+                return self._loaded(node, depth)
+        answer = self.of_machine(node, depth)
+        if answer is not None:
+            return answer
         if fits(name, ENVIRONMENT) and node.args:
             self._check_variable(str(self.value(node.args[0], depth)))
-        if last in HANDS_BACK and node.args:
-            return self.value(node.args[0], depth)
+        if handed_back(node) is not node:
+            return self._handed_back(node, depth)
         if last in SENT_ELSEWHERE and isinstance(node.func, ast.Attribute):
             own = self._own(node.func.value, depth)
             if isinstance(own, Code):
                 return self._called(own, node, depth)
         return super().of_call(node, depth)
+
+    def _handed_back(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        """Return the model that a call hands back; what else it is given may be made there, as adapters are."""
+        for each in (*node.args[1:], *(word.value for word in node.keywords)):
+            self.entry(each, depth)
+        return self.value(handed_back(node), depth)
 
     def _loaded(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return for a model that is loaded what it is called; of Unsloth's with its tokenizer behind it."""

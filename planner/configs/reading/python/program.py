@@ -48,17 +48,18 @@ from rlplan.planner.configs.reading.python.syntax import (
 )
 from rlplan.planner.configs.reading.python.values import (
     CONVERSIONS,
+    HYDRA,
     OF_LAUNCHERS,
     OF_SLURM,
     RETURNS,
-    TRUE_OF_GPUS,
     NoObjectError,
     NotGivenError,
     UnknownValueError,
+    composed_by_hydra,
     constant_of,
     known,
     named_arguments,
-    overridden,
+    of_text,
     returned_by,
 )
 from rlplan.planner.configs.reading.sheet import PythonCall
@@ -78,7 +79,6 @@ STARTS_FUNCTIONS: Final = ("fire.Fire", "Fire", "typer.run")
 GIVES_DEFAULTS: Final = ("typer.Option", "typer.Argument", "Option")
 # Parsers that make flags of classes' fields.
 PARSERS: Final = ("TrlParser", "HfArgumentParser", "H4ArgumentParser")
-HYDRA: Final = ("hydra.main", "main")
 # Stands for what a name means outside too.
 SAME: Final = ast.Name(id="")
 # Modules beside a program that are looked into.
@@ -360,21 +360,9 @@ class Program(Changing):
 
     def _hydra(self, call: ast.Call, found: dict[str, ast.expr | None]) -> None:
         """Take for a function's first parameter the file that Hydra composes, where it is composed of nothing else."""
-        named = named_arguments(call)
-        folder, file = (
-            each.value if isinstance(each, ast.Constant) else None
-            for each in (named.get("config_path"), named.get("config_name"))
-        )
-        first = next(iter(found))
-        if not isinstance(file, str):
-            return
-        base = self.path.parent / (folder if isinstance(folder, str) else ".")
-        try:
-            held = values_of(base / "x.py", f"{file.removesuffix('.yaml')}.yaml")
-        except FileError:
-            return
-        if isinstance(held, dict) and all(each == "_self_" for each in held.get("defaults") or ()):
-            found[first] = constant_of(overridden(held, self.words))
+        held = composed_by_hydra(self.path, call, self.words)
+        if held is not None:
+            found[next(iter(found))] = constant_of(held)
 
     def _made_of_class(self, call: ast.Call, found: dict[str, ast.expr | None]) -> None:
         """Take for a function's first parameter what a class makes that pydra is given, where no word changes it."""
@@ -420,7 +408,8 @@ class Program(Changing):
                 self._scope(function, found)
         meant = self.meant_by(name) or self._meant_by_class(name)
         inside = self.places.get(id(node), TOP).holder
-        if meant is not None and not (inside and self.meant_by(inside)):
+        is_part = bool(inside and self.meant_by(inside) and self.classes[inside].bases)
+        if meant is not None and not is_part:
             self.found.append((node, meant))
 
     def _option(self, node: ast.Call) -> None:
@@ -521,9 +510,10 @@ class Program(Changing):
             raise NoObjectError("is known where it runs") from None
         if isinstance(held, dict) and node.attr in held:
             return known(held[node.attr])
-        if isinstance(held, str) and node.attr in {"parent", "stem", "name"}:
-            return str(getattr(Path(held), node.attr))
-        raise NoObjectError("is known where it runs")
+        text = of_text(held, node.attr) if isinstance(held, str) else None
+        if text is None:
+            raise NoObjectError("is known where it runs")
+        return text
 
     def _given_by_name(self, node: ast.Attribute) -> ast.expr | None:
         """Return what the only call that makes an object is given by an attribute's name, which nothing sets later."""
@@ -716,8 +706,9 @@ class Program(Changing):
     def of_call(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return what a call of a few known functions returns."""
         name = dotted(node.func)
-        if fits(name, TRUE_OF_GPUS):
-            return True
+        answer = self.of_machine(node, depth)
+        if answer is not None:
+            return answer
         if name == "dict":
             return self._made_mapping(node, depth)
         if fits(name, READS_VALUES) and node.args:

@@ -25,6 +25,9 @@ SOURCES: Final = "src"
 PACKAGE: Final = "__init__.py"
 # Methods of a mapping that change it.
 CHANGES: Final = ("update", "setdefault", "pop", "popitem", "clear", "__setitem__", "__delitem__")
+# Calls and methods that hand back the model which they are given, or of which they are; `cast` gets it behind its type.
+HANDS_BACK: Final = ("prepare_model_for_kbit_training", "get_peft_model", "cast")
+LEAVES_MODEL: Final = ("to", "cuda", "eval", "train", "bfloat16", "half", "requires_grad_")
 # Stands for attributes of an object of which it is not said which ones are set.
 ANY_ATTRIBUTE: Final = "**"
 
@@ -229,6 +232,19 @@ def tree_of(path: Path) -> ast.Module:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         raise FileError(str(path) if line is None else f"{path}:{line}", "is not Python") from None
+
+
+def handed_back(node: ast.AST) -> ast.AST:
+    """Return the expression of the model that calls hand back which they are given: adapters and devices leave it what it is."""
+    while isinstance(node, ast.Call):
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if method in LEAVES_MODEL and isinstance(node.func, ast.Attribute):
+            node = node.func.value
+        elif dotted(node.func).rpartition(".")[2] in HANDS_BACK and node.args:
+            node = node.args[-1] if dotted(node.func).endswith("cast") else node.args[0]
+        else:
+            break
+    return node
 
 
 def fits(name: str, patterns: Sequence[str]) -> bool:

@@ -1,7 +1,7 @@
 """What statements may change that are not followed since only a run would decide whether, or how often, they run."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Final
 
 from rlplan.planner.configs.reading.python.launcher import Launcher
@@ -30,7 +30,10 @@ OF_ATTRIBUTES: Final = ("setattr", "delattr")
 def lose_changed(program: Launcher, node: ast.AST) -> None:
     """Know nothing any more of the lists, mappings and objects that a statement may change, itself or by the program's functions."""
     names = [*program.around(), program.names]
-    for name in _changed_in(node):
+    parts = {id(part): (name, key) for part, name, key in _parts_set_in(node)}
+    for name, key in parts.values():
+        _lose_part(_held(names, name), key)
+    for name in _changed_in(node, parts):
         _lose(_held(names, name))
     for call, code in _called_in(node, names):
         if _changes_given(code, set()):
@@ -39,10 +42,53 @@ def lose_changed(program: Launcher, node: ast.AST) -> None:
                 _lose(_held(names, name))
 
 
-def _changed_in(node: ast.AST) -> Iterator[str]:
-    """Yield the names of what is changed in place: by its items and attributes, by methods, and by what is added to it."""
+def held_by_parts(program: Launcher, node: ast.AST) -> Iterator[tuple[str, Any]]:
+    """Yield the names of which a statement sets nothing but single attributes or items, with the objects that they are."""
+    names = [*program.around(), program.names]
+    parts = {id(part): name for part, name, _ in _parts_set_in(node)}
+    others = {
+        part.id
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
+    }
+    others |= {*_changed_in(node, parts)}
+    for name in {*parts.values()} - others:
+        held = _held(names, name)
+        if isinstance(held, dict | Made):
+            yield name, held
+
+
+def _parts_set_in(node: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
+    """Yield the one attribute or item that is set of what a name holds, with the name and what the part is called."""
+    for part in ast.walk(node):
+        if not isinstance(part, ast.Subscript | ast.Attribute) or isinstance(part.ctx, ast.Load):
+            continue
+        key: object = part.attr if isinstance(part, ast.Attribute) else part.slice
+        key = key.value if isinstance(key, ast.Constant) else key
+        if isinstance(part.value, ast.Name) and isinstance(key, str):
+            yield part, part.value.id, key
+
+
+def _lose_part(held: Any, key: str) -> None:  # noqa: ANN401
+    """Know nothing any more of one attribute or item; of a list, of nothing in it."""
+    if isinstance(held, dict):
+        held[key] = LOST
+    elif isinstance(held, Made):
+        held.fields[key] = LOST
+    else:
+        _lose(held)
+
+
+def _changed_in(node: ast.AST, known: Container[int] = ()) -> Iterator[str]:
+    """Yield the names of what is changed in place: by its items and attributes, by methods, and by what is added to it.
+
+    Args:
+        known: Parts that are set of which no more is to be said, by their identity.
+    """
     for part in ast.walk(node):
         held: ast.AST | None = None
+        if id(part) in known:
+            continue
         if isinstance(part, ast.Subscript | ast.Attribute) and not isinstance(part.ctx, ast.Load):
             held = part
         elif isinstance(part, ast.AugAssign):

@@ -4,10 +4,19 @@ import ast
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
+from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import scalar
-from rlplan.planner.configs.reading.python.syntax import Function, reset_names, written
+from rlplan.planner.configs.reading.python.syntax import (
+    Function,
+    dotted,
+    fits,
+    reset_names,
+    values_of,
+    written,
+)
 
 ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
@@ -33,7 +42,12 @@ OF_LAUNCHERS: Final = frozenset(
 )
 OF_SLURM: Final = "SLURM_"
 # What a machine with GPUs of today answers.
-TRUE_OF_GPUS: Final = ("*is_bf16_supported", "*is_bfloat16_supported", "*cuda.is_available")
+OF_GPUS: Final[Mapping[str, bool]] = {
+    "*is_bf16_supported": True, "*is_bfloat16_supported": True, "*cuda.is_available": True, "*mps.is_available": False,
+    "*mps.is_built": False, "*xpu.is_available": False, "*npu.is_available": False,
+}  # fmt: skip
+# Stands for what it says itself: `torch.device("cuda")` is its text.
+OF_DEVICES: Final = ("torch.device",)
 # Methods of texts that return a text, a list of texts or a truth of them.
 OF_TEXTS: Final = (
     "lower", "upper", "strip", "lstrip", "rstrip", "replace", "split", "rsplit", "startswith", "endswith", "removeprefix",
@@ -49,6 +63,8 @@ NOT_GIVEN: Final = "which is not given"
 NO_CONSTANT: Final = "is no constant"
 
 RETURNS: Final = "is what a call returns"
+# What is put around a function that gets what Hydra composes.
+HYDRA: Final = ("hydra.main", "main")
 # Stands for the end of a block that returns nothing.
 GOES_ON: Final = object()
 
@@ -223,6 +239,12 @@ class Expressions:
                 break
         return found
 
+    def of_machine(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
+        """Return what a call answers on a machine with GPUs, or the device that it makes, as its text; None for all others."""
+        if fits(dotted(node.func), OF_DEVICES) and node.args:
+            return self.value(node.args[0], depth)
+        return of_gpus(node)
+
     def of_compare(self, node: ast.Compare, depth: int) -> bool:
         """Return whether two values are alike, in order, or one in the other."""
         left, right = self.value(node.left, depth), self.value(node.comparators[0], depth)
@@ -293,6 +315,29 @@ def overridden(held: Mapping[str, Any], words: Iterable[object]) -> dict[str, An
     return found
 
 
+def composed_by_hydra(path: Path, call: ast.Call, words: Iterable[object]) -> dict[str, Any] | None:
+    """Return the file that Hydra composes for a function of a program, where it is composed of nothing else; else None.
+
+    Args:
+        call: What is put around the function.
+        words: What stands behind the program on its command line.
+    """
+    named = named_arguments(call)
+    folder, file = (
+        each.value if isinstance(each, ast.Constant) else None
+        for each in (named.get("config_path"), named.get("config_name"))
+    )
+    if not isinstance(file, str):
+        return None
+    base = path.parent / (folder if isinstance(folder, str) else ".")
+    try:
+        held = values_of(base / "x.py", f"{file.removesuffix('.yaml')}.yaml")
+    except FileError:
+        return None
+    whole = isinstance(held, dict) and all(each == "_self_" for each in held.get("defaults") or ())
+    return overridden(held, words) if whole else None
+
+
 def _without_references(held: Any) -> Any:  # noqa: ANN401 -- whatever YAML has
     if isinstance(held, Mapping):
         return {str(key): _without_references(value) for key, value in held.items()}
@@ -307,6 +352,19 @@ def constant_of(value: Any) -> ast.Constant:  # noqa: ANN401 -- whatever Python 
 
 
 # What functions of a Python program return for known parameters: statement by statement, and nothing of it is run.
+
+
+def of_gpus(call: ast.Call) -> bool | None:
+    """Return what a call answers on a machine with GPUs; None where that is not known."""
+    name = dotted(call.func)
+    return next((answer for call, answer in OF_GPUS.items() if fits(name, (call,))), None)
+
+
+def of_text(held: str, name: str) -> str | None:
+    """Return an attribute of a path or a device that stands as its text (`cuda:0`); None where it has no such one."""
+    if name == "type":
+        return held.partition(":")[0]
+    return str(getattr(Path(held), name)) if name in {"parent", "stem", "name"} else None
 
 
 class Scoped(Expressions):
