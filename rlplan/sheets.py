@@ -534,7 +534,7 @@ class EngineSheet:
         expert_biases: What it moves for biases of experts that are computed in one product; None where products add them.
         forecast_spread: Relative spread (one sigma) of forecasts around measured generations or
             training iterations, where the constants were fitted; 0 takes the operators' own.
-        experts_spread: The same of generation by models with experts; 0 is `forecast_spread`.
+        experts_spread: The same of models with experts, which generate or train; 0 is `forecast_spread`.
         experts_spread_on: That by a device's architecture, where forecasts were further off.
         sources: Origin of every constant.
     """
@@ -615,6 +615,10 @@ class EngineSheet:
         """Return the relative spread of forecasts of a model's generation, one sigma; 0 takes the operators' own."""
         own = self.experts_spread_on.get(architecture, self.experts_spread)
         return (own if model.num_experts else 0.0) or self.forecast_spread
+
+    def passes_spread(self, model: ModelArchitecture) -> float:
+        """Return the relative spread of forecasts of a model's passes and updates, one sigma; 0 takes the operators' own."""
+        return (self.experts_spread if model.num_experts else 0.0) or self.forecast_spread
 
     def launch_seconds_on(self, sheet: DeviceSheet, *, experts: bool = False) -> float:
         """Return the host's seconds to launch one layer's forward pass on a device; 0 counts its kernels."""

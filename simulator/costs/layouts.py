@@ -218,10 +218,9 @@ def passes_cost(placed: PlacedTask) -> TaskCost:
     measured = measured_cost(placed)
     if measured is not None:
         return measured
-    cost = with_spread(
-        _operators_cost(placed), placed.engine.forecast_spread, keep=parts_on_host(placed.options)
-    )
-    if not placed.engine.forecast_spread or placed.device.sheet.kind == "cpu":
+    spread = placed.engine.passes_spread(placed.model)
+    cost = with_spread(_operators_cost(placed), spread, keep=parts_on_host(placed.options))
+    if not spread or placed.device.sheet.kind == "cpu":
         return cost
     # What an engine's forecasts were off says nothing of another site's host, which launches kernels and gathers.
     facts = placed.facts.with_slower_hosts(1 + HOST_SPREAD)

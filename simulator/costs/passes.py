@@ -699,13 +699,12 @@ def update_parts(table: PlacedTasks) -> Parts:
     sharded = table.columns.changed(zero=np.minimum(table.columns.zero, 1))
     states = table.with_columns(sharded)
     parts["optimizer"] = _of_states(states, _optimizer_step)
-    if not engine.forecast_spread:
+    spread = engine.passes_spread(table.any.model)
+    if not spread:
         return parts
     kept = parts_on_host(table.any.options)
     return {
-        name: part
-        if name in kept
-        else part.with_spread(engine.forecast_spread, least_source=Source.MEASURED)
+        name: part if name in kept else part.with_spread(spread, least_source=Source.MEASURED)
         for name, part in parts.items()
     }
 

@@ -190,6 +190,19 @@ def test_an_offloaded_reference_pays_for_its_way_back():
     assert "weights from host" not in parts_of(task, layout(tp=8))
 
 
+@pytest.mark.parametrize(("model", "wide"), [("qwen3-30b-a3b", True), ("qwen3-14b", False)])
+def test_padded_experts_are_known_worse_than_what_else_is_padded(model, wide):
+    """Tokens of padding choose the same experts, which is not counted."""
+    job = job_of(model)
+    for task in (UPDATE, PPO["reference.compute_log_prob"]):
+        spreads = [
+            (total := cost_of(task, layout(engine, tp=2, dp=4), job).total).spread_seconds
+            / total.seconds
+            for engine in ("megatron-core-2025", "megatron-core-2025-padded")
+        ]
+        assert (spreads[1] > 2 * spreads[0]) == wide
+
+
 def test_a_reference_of_verl_lies_on_the_host_in_fp32_since_its_configuration_says_so():
     """Up to 0.5 a reference is read in bf16, which are half of the bytes to copy before each gather."""
     task = PPO["reference.compute_log_prob"]

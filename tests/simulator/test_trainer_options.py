@@ -232,13 +232,16 @@ def test_a_pass_copies_weights_back_that_have_left_and_no_others(offloads, copie
     assert (found == 0) != copied
 
 
-@pytest.mark.parametrize("micro_batch", [2, 8])
+@pytest.mark.parametrize(
+    ("framework", "value_bytes", "micro_batch"),
+    [("verl-fsdp-0.5", 2, 2), ("verl-fsdp-0.5", 2, 8), ("verl-fsdp", 4, 8)],
+)
 def test_verls_reference_copies_its_shard_before_each_gather_and_its_actor_both_ways_once(
-    micro_batch,
+    framework, value_bytes, micro_batch
 ):
-    """Shards are an eighth of 7.6 billion parameters: in 16 bits of a reference, in fp32 of what is trained."""
+    """Shards are an eighth of 7.6 billion parameters: in 16 bits of a reference up to 0.5, in fp32 since and of what is trained."""
     away = replace(SHARDED, offload=True, micro_batch=micro_batch)
-    verl = replace(JOB, framework="verl-fsdp")
+    verl = replace(JOB, framework=framework)
     reference, actor, other = (
         PlacedTask(PPO[name], away, site_of(job, 8), job, facts_of(job))
         for name, job in (
@@ -252,7 +255,8 @@ def test_verls_reference_copies_its_shard_before_each_gather_and_its_actor_both_
         infer_parts(PlacedTasks.of(each))[WEIGHTS_BACK].seconds[0]
         for each in (reference, actor, other)
     ]
-    assert found[0] == pytest.approx(once * -(-reference.local // micro_batch), rel=0.01)
+    each = once * value_bytes / 2
+    assert found[0] == pytest.approx(each * -(-reference.local // micro_batch), rel=0.01)
     assert found[1] == pytest.approx(2 * 2 * once, rel=0.1)
     assert found[2] == pytest.approx(once, rel=0.01)
 
