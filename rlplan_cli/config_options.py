@@ -167,8 +167,10 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
         MissingPartError: Configurations of the framework that is named are not read.
     """
     from rlplan.errors import FileError
+    from rlplan.files.decoding import read_text
     from rlplan.planner.configs.reading.otherwise import trained_otherwise
     from rlplan.planner.configs.reading.sheet import is_library
+    from rlplan.planner.configs.reading.skypilot import script_of_task
     from rlplan.planner.configs.reading.telling import most_named, names_start, starts_of
 
     names = frameworks_with("keys", "reading")
@@ -180,7 +182,7 @@ def framework_of(words: list[str], taken_as: str | None = None) -> tuple[str | N
     path = Path(words[0])
     if path.suffix in OF_YAML and (len(words) == 1 or path.is_file()):
         name = _of_yaml(path)
-        if name is not None or len(words) == 1:
+        if name is not None or (len(words) == 1 and script_of_task(read_text(path)) is None):
             return name, words
     _check_there(path, alone=len(words) == 1)
     fitting = [name for name in names if starts_of(name, words)]

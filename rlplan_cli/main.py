@@ -43,9 +43,9 @@ def run(arguments: Sequence[str]) -> int:
         _say(f"{error}{_completed(error, arguments)}")
         return error.exit_code
     except BrokenPipeError:
-        # Whoever read our output has left; there is nobody to tell.
+        # Whoever read our output has what was wanted of it (`| head -1`): that is no failure.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 0
     except OSError as error:
         if error.filename is None:
             raise

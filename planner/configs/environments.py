@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from rlplan.errors import FileError
 from rlplan.files.decoding import decode, load_yaml
+from rlplan.files.writing import write_yaml
 from rlplan.planner.configs.reading.settings import Keys, Settings
 from rlplan.planner.configs.run import Work
 from rlplan.workload import (
@@ -73,6 +74,15 @@ class GivenEnvironments:
 
 
 NOTHING_GIVEN: Final = GivenEnvironments()
+
+
+def as_given(environments: tuple[Environment, ...], folder: Path) -> GivenEnvironments:
+    """Return a job's environments as a user gives them: in a file, which is written to a folder."""
+    if not environments:
+        return NOTHING_GIVEN
+    file = folder / "environments.yaml"
+    write_yaml(file, EnvironmentsFile(environments=environments))
+    return GivenEnvironments(file=file)
 
 
 def environments_of(

@@ -221,22 +221,26 @@ def _nodes(run: Run, gpu: str) -> tuple[tuple[int, int], ...]:
     """Return the groups of nodes; pools that are parts of a node stand together in one as wide as the GPU's usual node."""
     if run.least_node is not None:
         total = sum(per_node * nodes for per_node, nodes in run.groups)
-        return (nodes_of(total, run.asked_node or max(run.least_node, _usual_node(gpu))),)
+        widest = run.asked_node or max(run.least_node, _usual_node(gpu))
+        return (nodes_of(total, widest, least=run.least_node),)
     gpus = sum(per_node for per_node, _ in run.groups)
     wide = gpus > _usual_node(gpu) or any(nodes > 1 for _, nodes in run.groups)
     return run.groups if not run.packs_nodes or wide else ((gpus, 1),)
 
 
-def nodes_of(gpus: int, widest: int) -> tuple[int, int]:
+def nodes_of(gpus: int, widest: int, *, least: int = 1) -> tuple[int, int]:
     """Return GPUs of a node, and nodes, of so many GPUs: few of them stand together in one.
 
     Args:
         widest: GPUs that a node has at most; nodes are narrower where it does not divide them.
+        least: GPUs that a node has at least, as a part of a pool stands on one: where no such size divides them, some of the
+            last node are left over.
     """
     if gpus <= widest:
         return gpus, 1
-    per_node = next(size for size in (widest, *NODE_SIZES) if size <= widest and gpus % size == 0)
-    return per_node, gpus // per_node
+    sizes = (size for size in (widest, *NODE_SIZES) if least <= size <= widest)
+    per_node = next((size for size in sizes if gpus % size == 0), widest)
+    return per_node, -(-gpus // per_node)
 
 
 def _usual_node(gpu: str) -> int:

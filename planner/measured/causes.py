@@ -10,9 +10,11 @@ from rlplan.calibration import STAGE_TASKS
 from rlplan.errors import UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.plan import Plan, TaskPlan
+from rlplan.planner.configs.frameworks import framework_of_steps, has
 from rlplan.planner.configs.importing import Imported, run_of
 from rlplan.planner.configs.proposing.changes import argument, assignments, by_words_of_files
 from rlplan.planner.configs.reading.laid_over import laid_over
+from rlplan.planner.configs.reading.sheet import ROLE, load_config_sheet
 from rlplan.planner.configs.run import draft_of
 from rlplan.planner.configs.sizes import eager_engine
 from rlplan.planner.measured.slow_network import STAGES as NETWORK_STAGES
@@ -29,6 +31,8 @@ from rlplan.trainers import ExpertOrder
 from rlplan.units import show_seconds
 from rlplan.workload import longest, mean_length
 
+# Of slime and miles, whose trainers pack unless it says otherwise.
+ROWS_FORMAT = "qkv-format"
 # A longest response of more times the mean leaves most of a batch's running slots empty at its end: of lengths
 # with the log standard deviation of published runs (0.6 to 0.8), the longest of 256 are 4 times the mean and more.
 TAIL_TIMES = 3.0
@@ -149,8 +153,22 @@ def padding(stage: StageCheck, subject: Subject) -> str | None:
         return None
     return (
         f"padding: it takes as long as if all sequences had {most:,} tokens in place of {mean:,.0f}: is "
-        "packing on (verl use_remove_padding, NeMo-RL sequence_packing, OpenRLHF packing_samples)?"
+        f"packing on{_packing_key(subject)}?"
     )
+
+
+def _packing_key(subject: Subject) -> str:
+    """Return the key by which a plan's framework packs sequences, in brackets; nothing where it has none."""
+    name = framework_of_steps(subject.plan.job.framework)
+    if not has(name, "keys"):
+        return ""
+    own = subject.imported
+    sheet = load_config_sheet(name) if own is None else own.settings.sheet
+    sizes = (each.sizes for each in sheet.trainers.values())
+    known = next((each["packs"] for each in (sheet.settings, *sizes) if "packs" in each), None)
+    keys = () if known is None else known.keys
+    key = next(iter(keys), ROWS_FORMAT if ROWS_FORMAT in sheet.usual else None)
+    return "" if key is None else f" ({key.replace(ROLE, sheet.roles.get('actor', ''))})"
 
 
 def small_batch(stage: StageCheck, subject: Subject) -> str | None:

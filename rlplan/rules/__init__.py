@@ -15,9 +15,9 @@ from rlplan.rules.rule import Engines, Problem, Refusal, Rule, TaskContext, cont
 
 __all__ = ["RULES", "Refusal", "Rule", "check_draft", "check_plan", "refusals"]
 
-# What every kind of task may be given: a number of sequences at a time, which plans give to all their tasks at once,
-# promises nothing where a task takes them otherwise.
-ALWAYS_TAKEN: Final = frozenset({"pool", "engine", "micro_batch", "max_running", *SIZES})
+# What every kind of task may be given: a micro-batch, which plans give to all their tasks at once, promises nothing where a task
+# takes its sequences otherwise.
+ALWAYS_TAKEN: Final = frozenset({"pool", "engine", "micro_batch", *SIZES})
 
 
 @rule(TaskContext)

@@ -130,6 +130,9 @@ WRONG = {
     "found True; allowed: False, or leave it out": lambda p: with_task(
         p, "actor.generate", offload=True
     ),
+    "tasks.actor.update.max_running: means nothing for actor.update, whose kind is train": lambda p: (
+        with_task(p, "actor.update", max_running=64)
+    ),
     "tasks.reference.compute_log_prob.recompute: means nothing for reference": lambda p: with_task(
         p, "reference.compute_log_prob", recompute="full"
     ),

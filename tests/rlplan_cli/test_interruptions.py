@@ -8,6 +8,7 @@ import time
 import pytest
 import yaml
 
+from rlplan_cli.main import run
 from tests.house.tree import ROOT
 
 # The command line, with a mark on stderr at the moment when the search looks at its first placement.
@@ -84,3 +85,12 @@ def test_an_interruption_while_rooms_are_imported_is_one_line_too(project, comma
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (answer.returncode, answer.stderr) == (130, "rlplan: interrupted\n")
+
+
+def test_a_closed_pipe_is_no_failure(monkeypatch):
+    def closed(_arguments):
+        raise BrokenPipeError
+
+    monkeypatch.setattr("rlplan_cli.application.call", closed)
+    monkeypatch.setattr("rlplan_cli.main.os.dup2", lambda *_: None)
+    assert run(["check", "job.yaml"]) == 0

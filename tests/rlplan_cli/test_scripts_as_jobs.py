@@ -8,6 +8,7 @@ import pytest
 
 import rlplan as package
 from rlplan.errors import FileError, MissingValuesError
+from rlplan_cli.config_options import framework_of
 from rlplan_cli.serve.asked import GivenFile, SearchAsked
 from rlplan_cli.serve.work import search
 from tests.rlplan_cli.pages import SCRIPT
@@ -290,3 +291,11 @@ def test_python_sets_keys_of_a_script(script, assumes):
     with assumes():
         plan = package.load_plan(script, gpu="h100", mean_response=100, values={key: 1})
     assert plan.tasks["actor.generate"].tp == 1
+
+
+def test_a_task_of_skypilot_is_told_by_the_script_that_it_runs(tmp_path):
+    task = tmp_path / "sky.yaml"
+    task.write_text(
+        "resources: {accelerators: H100:8}\nrun: |\n  python3 -m verl.trainer.main_ppo data.train_batch_size=64\n"
+    )
+    assert framework_of([str(task)]) == ("verl", [str(task)])

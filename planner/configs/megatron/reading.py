@@ -260,7 +260,8 @@ def _nodes(settings: Settings, train: int, rollout: int) -> tuple[int, int]:
     beside = rollout + (settings.whole("validation_gpus") if own else 0)
     if not beside:
         return per_node, nodes
-    return nodes_of(train + beside, _said_width(settings) or per_node)
+    said = _said_width(settings)
+    return nodes_of(train + beside, said or per_node, least=said or 1)
 
 
 def _said_width(settings: Settings) -> int | None:

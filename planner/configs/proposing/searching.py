@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from rlplan.algorithms import load_algorithm
 from rlplan.dataflow import tasks_of
-from rlplan.errors import InfeasibleError, UnfinishedError, UntoldError, UserError
+from rlplan.errors import FileError, InfeasibleError, UnfinishedError, UntoldError, UserError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import Job, Specs
 from rlplan.plan import Plan, TaskDraft
@@ -31,7 +31,7 @@ from rlplan.planner.configs.on_host import with_states_on_host
 from rlplan.planner.configs.proposing.ways import FrameworkSetup, framework_of, ways_of
 from rlplan.planner.configs.reading.sheet import ConfigSheet, load_config_sheet
 from rlplan.planner.configs.writing.export import GENERATE
-from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.configs.writing.exporting import OF_JOB, exported
 from rlplan.planner.objectives import load_objective
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.specs import violations
@@ -549,7 +549,8 @@ def _merged(
         try:
             exported(each.plan, sheet.name, into="" if keeps_job else None, runs_on=version)
         except UserError as error:
-            problem = problem or error
+            if problem is None or (_is_of_job(error) and not _is_of_job(problem)):
+                problem = error
             continue
         best.setdefault(f"{each.plan.job.framework} {each.plan.placement}", each)
     if not best:
@@ -573,6 +574,11 @@ def _merged(
         profile=found[0].profile,
         space=_space(bounded, sheet),
     )
+
+
+def _is_of_job(error: UserError) -> bool:
+    """Tell whether a plan is refused for its job, which no other plan of it mends."""
+    return isinstance(error, FileError) and str(error.field).startswith(OF_JOB)
 
 
 def _in_part(each: Candidate, job: Job) -> Candidate:

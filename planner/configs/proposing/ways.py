@@ -20,6 +20,7 @@ from rlplan.planner.configs.run import unusual, with_adapter
 from rlplan.planner.configs.sizes import lacks_running, own_running, usual_running
 from rlplan.planner.configs.writing.export import family
 from rlplan.planner.placements.arrangements import Arranged, Arrangement, Fixed, Shared
+from rlplan.planner.placements.partitions import placed_roles
 from rlplan.planner.requests.pinned import Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job
@@ -122,10 +123,24 @@ def _every_way(
                     generates = job.engines.generate or ""
                     own_job = with_newest_engine(own_job, sheet.name, generates)
                 own_job = as_run(own_job, run_by, name, way)
+                homeless = _without_a_place(way, own_job, sheet.title)
+                if homeless is not None and stands is None:
+                    yield homeless
+                    continue
                 if stands is not None and stands.mode in way.modes:
                     own_job = replace(own_job, old_log_prob=job.old_log_prob)
                 running = _own_running(way, run_by, own_job)
                 yield from _pinned_ways(way, name, trainer, own_job, pinned, modes, running)
+
+
+def _without_a_place(way: Arrangement, job: Job, title: str) -> FileError | None:
+    """Return that an arrangement has no place for a model of a job's, such as a teacher; None where all have one."""
+    known = [role for role in placed_roles(job) if any(role in members for members in way.sets)]
+    lost = next((role for role in placed_roles(job) if role not in known), None)
+    if lost is None:
+        return None
+    problem = f"is of a role that {title} has no place for, arranged as {way.name}"
+    return FileError("the job", problem, field=f"job.models.{lost}", allowed=", ".join(known))
 
 
 def _trains_otherwise(sheet: ConfigSheet, way: Arrangement, name: str, job: Job) -> bool:

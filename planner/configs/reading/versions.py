@@ -168,11 +168,14 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
     elif settings.copied:
         version, settings.version_reason = settings.copied
         settings.sheet = sheet.of(version)
-    elif sheet.images or sheet.ranges or sheet.version_files:
+    if (wanted or not settings.copied) and (sheet.images or sheet.ranges or sheet.version_files):
         files = dict.fromkeys((script, Path(settings.file)))
         beside = _Beside(script=script, near={file: checkouts_near(sheet, file) for file in files})
         checkout, own = own_defaults(settings, beside.checkouts)
-        is_of_it = _find_version(settings, replace(beside, checkout=checkout, own=own))
+        if wanted is not None:
+            is_of_it = _is_inside(script, checkout) or _says_only(sheet, wanted, checkout)
+        else:
+            is_of_it = _find_version(settings, replace(beside, checkout=checkout, own=own))
         if is_of_it and checkout is not None:
             take_own_defaults(settings, {**told_by_code(sheet, checkout), **own})
     _switch_engine(settings, script)
@@ -276,6 +279,13 @@ def _find_version(settings: Settings, beside: _Beside) -> bool:
 def _is_inside(script: Path, checkout: Path | None) -> bool:
     """Tell whether a script lies in a checkout, which it then starts whatever image it was written for."""
     return checkout is not None and script.resolve().is_relative_to(checkout.resolve())
+
+
+def _says_only(sheet: ConfigSheet, word: str, checkout: Path | None) -> bool:
+    """Tell whether a checkout's own files say no other version than a word names (`0.7` names 0.7.0 too)."""
+    known = _wanted(sheet, word)
+    said = () if checkout is None else (each.version for each in hints_of_checkout(sheet, checkout))
+    return all(f"{each}.".startswith(f"{word}.") or _nearest(sheet, each) == known for each in said)
 
 
 def _speaks_of(sheet: ConfigSheet, hint: Hint, known: str, checkout: Path | None) -> bool:

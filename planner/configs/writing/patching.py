@@ -17,6 +17,7 @@ from rlplan.files.writing import write_text, write_yaml
 from rlplan.job import Job, Role
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.configs.environments import as_given
 from rlplan.planner.configs.importing import (
     Imported,
     ImportOptions,
@@ -200,7 +201,8 @@ def seconds_as_written(framework: str, name: str, text: str, plan: Plan) -> floa
         path = Path(folder) / name
         write_text(path, text)
         try:
-            options = _options(plan, Path(folder))
+            played = as_given(plan.job.workload.environments, Path(folder))
+            options = replace(_options(plan, Path(folder)), environments=played)
             own = _planned(_imported(settings_of(framework, (str(path),), options), options))
             return simulate(*own).iteration_seconds
         except UserError:

@@ -362,8 +362,8 @@ def _pools(settings: Settings, roles: tuple[Role, ...]) -> tuple[RunPool, ...]:
 def _nodes(settings: Settings, gpus: int) -> tuple[int, int]:
     """Return the nodes that the engines take, of those that the cluster has."""
     per_node = settings.whole("gpus_per_node")
-    if 1 <= per_node < gpus and gpus % per_node == 0:
-        return per_node, gpus // per_node
+    if 1 <= per_node < gpus:
+        return per_node, -(-gpus // per_node)  # some of the last node may be left over
     return nodes_of(gpus, max(per_node, USUAL_NODE))
 
 

@@ -364,6 +364,18 @@ def test_a_checkout_whose_code_starts_no_reference_has_none(line, reference, scr
     assert ("reference" in dict(found.job.models)) == reference
 
 
+def test_a_checkouts_own_defaults_count_beside_a_version_that_is_said(script):
+    assert script(BARE, CHECKOUT, version="0.5").draft.tasks["actor.generate"].tp == 4
+
+
+def test_a_checkout_of_another_version_than_the_one_that_is_said_is_not_read(script):
+    files = {f"third_party/verl/{name}": text for name, text in CHECKOUT.items()}
+    files["third_party/verl/verl/version/version"] = "0.7.0\n"
+    words = f"{BARE} algorithm.adv_estimator=grpo"
+    assert script(words, files, version="0.5").draft.tasks["actor.generate"].tp == 2
+    assert script(words, files, version="0.7").draft.tasks["actor.generate"].tp == 4
+
+
 def test_a_checkout_of_another_version_than_a_script_installs_is_not_read(script):
     files = {f"third_party/verl/{name}": text for name, text in CHECKOUT.items()}
     files["third_party/verl/verl/version/version"] = "0.7.0\n"

@@ -16,13 +16,15 @@ from hypothesis import strategies as st
 from rlplan.errors import FileError, UnfinishedError
 from rlplan.files.decoding import load_yaml
 from rlplan.files.frozen import FrozenDict
-from rlplan.job import Job, NodeGroup, Rewards
+from rlplan.job import Hyperparameters, Job, NodeGroup, Rewards
+from rlplan.models import Adapter
 from rlplan.plan import TaskDraft
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.frameworks import frameworks_with
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.proposing import searching
 from rlplan.planner.configs.proposing.searching import best_plans_for, plans_of
+from rlplan.planner.configs.writing import exporting
 from rlplan.planner.configs.writing.exporting import exported
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
@@ -450,3 +452,45 @@ def test_images_of_prompts_are_named_where_keys_do_not_say_them():
         for each in (plan, seeing)
     ]
     assert told == [False, True]
+
+
+def test_a_model_that_a_framework_has_no_place_for_is_named():
+    job = replace(
+        _small("grpo"), models=FrozenDict({"actor": "qwen2.5-1.5b", "teacher": "qwen2.5-7b"})
+    )
+    with pytest.raises(
+        FileError, match=r"job\.models\.teacher: is of a role that slime has no place for"
+    ):
+        plans_of(resolve_job(job, Path()), load_facts, target="slime", seconds=1)
+
+
+def test_what_of_a_job_is_refused_is_told_from_what_another_plan_would_mend():
+    of_job = FileError("plan", "cannot be told", field="job.workload.over_provisioning")
+    of_plan = FileError("plan", "would stop", field="rollout.micro_batch_size")
+    assert searching._is_of_job(of_job)
+    assert not searching._is_of_job(of_plan)
+
+
+def test_an_adapter_of_the_critic_is_refused_in_words():
+    own = resolve_job(_small("ppo"), Path())
+    job = resolve_job(replace(own, adapters=FrozenDict({"critic": Adapter(rank=8)})), Path())
+    refused = ("job.adapters.critic", "an adapter of rank 8", "all weights")
+    assert refused in list(exporting._of_jobs(job, own))
+
+
+def _small(algorithm):
+    roles = ("actor", "critic", "reference") if algorithm == "ppo" else ("actor",)
+    penalty = {} if algorithm == "ppo" else {"kl_coefficient": 0.0, "kl_in": "none"}
+    return Job(
+        algorithm=algorithm,
+        models=FrozenDict(dict.fromkeys(roles, "qwen2.5-0.5b")),
+        workload=Workload(
+            prompts=16,
+            samples_per_prompt=1 if algorithm == "ppo" else 4,
+            prompt_tokens=128,
+            response_tokens=128,
+        ),
+        cluster=(NodeGroup(gpu="h100-80gb-sxm", gpus_per_node=2, nodes=1),),
+        rewards=Rewards(function="exact_match"),
+        hyperparameters=Hyperparameters(**penalty),
+    )

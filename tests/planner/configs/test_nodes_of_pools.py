@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from rlplan.planner.configs.importing import ImportOptions, imported
+from rlplan.planner.configs.run import nodes_of
 from rlplan.profiles.sheets import sheet_files
 
 APART = """
@@ -125,3 +126,9 @@ def test_nodes_that_a_script_asks_slurm_for_count_where_no_key_says_their_width(
     found = imported("openrlhf", [str(script)], options)
     assert [(group.gpus_per_node, group.nodes) for group in found.resolved.cluster] == cluster
     assert any("as #SBATCH asks for" in note for note in found.notes) == (cluster == [(4, 2)])
+
+
+def test_nodes_are_not_narrower_than_a_part_of_a_pool_that_stands_on_one():
+    assert nodes_of(14, 8, least=8) == (8, 2)  # two of sixteen are left over
+    assert nodes_of(12, 8, least=4) == (4, 3)
+    assert nodes_of(14, 8) == (2, 7)

@@ -6,11 +6,13 @@ Configurations are cut down to the keys that the reports state; where they leave
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.configs.importing import imported
+from rlplan.planner.measured import causes
 from rlplan.planner.measured.checking import RunContext, check_steps
 from rlplan.profiles.facts import load_facts
 from tests.planner.configs.test_importing import OPTIONS
@@ -209,3 +211,20 @@ def test_the_cause_that_was_found_is_named_first(tmp_path, name):
     every = {each.name: each for each in (check.step, *check.stages) if each is not None}
     assert every[case.stage].verdict == "slow"
     assert every[case.stage].causes[0].startswith(case.cause)
+
+
+@pytest.mark.parametrize(
+    ("steps", "key"),
+    [
+        ("verl-fsdp", " (actor_rollout_ref.model.use_remove_padding)"),
+        ("skyrl-fsdp", " (trainer.remove_microbatch_padding)"),
+        ("nemo-rl-megatron", " (policy.sequence_packing.enabled)"),
+        ("slime", " (qkv-format)"),
+        ("prime-rl", ""),
+    ],
+)
+def test_packing_is_asked_for_by_the_key_of_the_frameworks_own(steps, key):
+    subject = SimpleNamespace(
+        plan=SimpleNamespace(job=SimpleNamespace(framework=steps)), imported=None
+    )
+    assert causes._packing_key(subject) == key
