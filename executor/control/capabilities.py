@@ -126,7 +126,6 @@ def check_coming(schedule: Replicas | ReplicaRange, plan: Plan, file: str = "pla
     Raises:
         FileError: The plan has no such replicas; names the field.
         CapabilityError: Says what is not done, and what is instead.
-        UserError: No number of them that forecasts may choose fits.
     """
     if isinstance(schedule, ReplicaDevices | ReplicaChoice):
         check_schedule(ReplicaSchedule(counts=((0, 1),)), plan, file)
@@ -134,7 +133,7 @@ def check_coming(schedule: Replicas | ReplicaRange, plan: Plan, file: str = "pla
         check_schedule(schedule, plan, file)
     refuse_first(_lacks_of_coming(plan), file)
     if isinstance(schedule, ReplicaChoice):
-        schedule.table_of(plan)
+        schedule.range_of(plan)
 
 
 def _lacks_of_coming(plan: Plan) -> Iterator[CapabilityError]:

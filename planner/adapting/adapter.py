@@ -372,6 +372,9 @@ class MoveAdapter:
         if best is not None and best.gain.p50_seconds <= 0:
             notes += _later_notes(best, found.request, pays=answer == "change")
             answer = "keep" if answer == "change" else answer
+        if best is not None and answer == "change" and (why := self._lacks_table(best.plan)):
+            notes.append(f"not carried out here: {why}")
+            answer = "keep"
         request = found.request
         moves = answer == "change" and not self._options.dry_run
         decision = Decision(
@@ -412,6 +415,17 @@ class MoveAdapter:
             reason=f"an iteration is forecast to be {low} to {high} shorter",
             most_seconds=brings.p90_seconds * left,
         )
+
+    def _lacks_table(self, plan: Plan) -> str:
+        """Return why forecasts choose no number of a plan's replicas, where they do; the run waits for these, once for each plan that it moves to."""
+        if not isinstance(self._devices, ReplicaChoice):
+            return ""
+        try:
+            self._devices.table_of(plan)
+        except UserError as error:
+            self.barred.append(plan)
+            return str(error)
+        return ""
 
     def _best(self, found: Proposals) -> tuple[Proposal | None, list[str]]:
         """Return the plan that surely gains most of those that the executor carries out, and what is said of the others."""

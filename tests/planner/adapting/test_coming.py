@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlplan.errors import PlanError
+from rlplan.errors import InfeasibleError, PlanError
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import NodeGroup, Rewards
 from rlplan.planner.adapting.coming import (
@@ -255,6 +255,29 @@ def test_a_move_is_judged_by_the_replicas_that_generate_since(job, facts, tmp_pa
     site = found.asked[0]
     assert site.running == plan
     assert outcome.before_seconds == pytest.approx(SECONDS * one / four, rel=1e-6)
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_where_forecasts_choose_a_plan_is_moved_to_only_where_they_have_a_number(
+    job, facts, tmp_path, fits
+):
+    other, asked = streams(job, micro_batch=8), []
+    adapter, plan, found = adapting(facts, job, tmp_path, *[proposal(other, 5.0)] * 2)
+
+    def table(given, _):
+        asked.append(given)
+        if not fits and not same_layout(given, plan):
+            raise InfeasibleError("--replicas: none of 1 to 4 replicas fits at 8 tokens a response")
+        row = LengthRow(above_tokens=0.0, tokens=8.0, replicas=2, seconds=FrozenDict({2: 1.0}))
+        return ReplicaTable(rows=(row,), begins=8.0)
+
+    adapter._devices = ReplicaChoice(ReplicaRange(least=1, most=4), plan, table)
+    moved = [adapter.after(generated(plan, each, 2)).plan for each in range(60)]
+    decisions = [line for line in ledger_of(tmp_path) if isinstance(line, Decision)]
+    assert (decisions[0].answer, any(moved)) == (("change", True) if fits else ("keep", False))
+    assert any("none of 1 to 4 replicas fits" in each for each in decisions[0].notes) != fits
+    assert found.asked[0].coming.devices.schedule.counts == ((0, 2),)
+    assert sum(same_layout(each, other) for each in asked) == 1
 
 
 def test_a_plan_is_filled_up_to_a_number_of_replicas_that_share_out_the_prompts(job):
