@@ -19,6 +19,7 @@ from rlplan.executor.model.adapters import layer_of
 from rlplan.executor.model.building import (
     EMBEDDING,
     HEAD,
+    ROUTER_BIAS,
     causal_lm_class,
     draw_no_bars,
     has_tower,
@@ -97,7 +98,7 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
         if adapter is None:
             tied = job.architecture("actor").tied_embeddings
             config, source = _config_of(job, folder or Path()), weights_folder(job, "actor")
-            model = hugging_face_model(config, weights, tied=tied)
+            model = hugging_face_model(config, weights, tied=tied, folder=source)
             if source is not None and has_tower(source):
                 _write_behind_tower(out, model.state_dict(), source)
             else:
@@ -188,18 +189,26 @@ def _write_adapter(
     write_json(out / "adapter_config.json", about)
 
 
-def hugging_face_model(config: Any, weights: dict[str, Tensor], *, tied: bool) -> Any:
+def hugging_face_model(
+    config: Any, weights: dict[str, Tensor], *, tied: bool, folder: Path | None = None
+) -> Any:
     """Return a language model of `transformers` with weights as `whole_weights` names them.
 
     Args:
         config: Of `transformers`; changed in nothing that is written.
         tied: Whether the head is the embedding.
+        folder: Which they began with, and which has biases of routers that no gradient trains; None: there are none.
     """
     model = causal_lm_class(config)(config).float()
     wanted = model.state_dict()
     held = {published_name(name): values for name, values in fuse_projections(weights).items()}
     if tied:
         held[published_name(HEAD)] = weights[EMBEDDING]
+    biases = [name for name in wanted if name.endswith(f".{ROUTER_BIAS}")]
+    if folder is not None and biases:
+        source = PretrainedFolder(folder)
+        held |= {name: source.read(name, (slice(None),)) for name in biases}
+        source.close()
     missing = set(held) ^ set(wanted)
     assert not missing, f"names differ: {sorted(missing)}"
     # Experts are stacked here with gate and up apart, there with both as one matrix.

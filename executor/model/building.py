@@ -35,6 +35,7 @@ PRETRAINED_FAMILIES = {
     "gemma2": ("gemma2", "Gemma2"),
     "gemma3_text": ("gemma3", "Gemma3Text"),
     "glm4": ("glm4", "Glm4"),
+    "glm4_moe": ("glm4_moe", "Glm4Moe"),
     "llama": ("llama", "Llama"),
     "ministral3": ("ministral3", "Ministral3"),
     "mistral": ("mistral", "Mistral"),
@@ -340,6 +341,8 @@ def _normed(rows: Tensor, norm: Any) -> Tensor:
     return F.rms_norm(rows, norm.weight.shape, norm.weight, norm.variance_epsilon)
 
 
+# A router's bias by which experts are chosen, and not weighed: no gradient trains it, so it stays as its folder has it.
+ROUTER_BIAS = "e_score_correction_bias"
 EMBEDDING = "backbone.embed_tokens.weight"
 HEAD = "head.weight"
 OFFLOADED = "full-offload"
@@ -441,6 +444,12 @@ class StageModel(nn.Module):
             return rotary(hidden, position_ids=positions)
         held = sorted({self._kinds[number] for number, _ in self._numbered})
         return {kind: rotary(hidden, position_ids=positions, layer_type=kind) for kind in held}
+
+    @property
+    def router_biases(self) -> dict[str, nn.Module]:
+        """Return the routers of this stage that have a bias which no gradient trains, by its name."""
+        named = ((name, each) for name, each in self.named_modules() if hasattr(each, ROUTER_BIAS))
+        return {f"{name}.{ROUTER_BIAS}": each for name, each in named}
 
     def make_real(self, device: torch.device) -> None:
         """Give parameters that have none memory on a device; what is in it is written later."""

@@ -21,7 +21,7 @@ from rlplan.executor.parallel.tensor_parallel import (
     COLUMN_MODULES,
     ROW_MODULES,
     SEQUENCE_MODULES,
-    SHARED_EXPERT,
+    SHARED_EXPERTS,
 )
 
 
@@ -38,7 +38,7 @@ def apply_tensor_parallelism(model: nn.Module, mesh: RankMesh, *, sequence_paral
     plan: dict[str, ParallelStyle] = {}
     for name, module in model.named_modules():
         parent, _, last = name.rpartition(".")
-        inside = SHARED_EXPERT in (parent.rpartition(".")[2], last)
+        inside = not {parent.rpartition(".")[2], last}.isdisjoint(SHARED_EXPERTS)
         style = _layer_style(
             last, Replicate() if inside else between, experts=hasattr(module, "experts")
         )
@@ -69,7 +69,7 @@ def _layer_style(module: str, between: Placement, *, experts: bool) -> ParallelS
             input_kwarg_layouts={"hidden_states": between},
             desired_input_kwarg_layouts={"hidden_states": Replicate()},
         )
-    if module in ("mlp", SHARED_EXPERT):
+    if module in ("mlp", *SHARED_EXPERTS):
         return PrepareModuleInput(input_layouts=(between,), desired_input_layouts=(Replicate(),))
     if module in COLUMN_MODULES:
         return ColwiseParallel()

@@ -196,8 +196,8 @@ SEQUENCE_MODULES = (
     "post_mlp_layernorm",
     "norm",
 )
-# The shared expert, which takes plain tensors as the routed experts do.
-SHARED_EXPERT = "shared_expert"
+# What families call the shared expert, which takes plain tensors as the routed experts do.
+SHARED_EXPERTS = ("shared_expert", "shared_experts")
 # Norms over the heads that a rank holds: whole weights, but each rank sees its heads' gradients.
 PARTIAL_GRADIENT_MODULES = ("q_norm", "k_norm")
 

@@ -16,7 +16,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rlplan.errors import FileError
-from rlplan.executor.model.building import EMBEDDING, HEAD, StageModel, published_name
+from rlplan.executor.model.building import (
+    EMBEDDING,
+    HEAD,
+    ROUTER_BIAS,
+    StageModel,
+    published_name,
+)
 from rlplan.executor.model.experts import is_expert
 from rlplan.executor.model.fused_projections import APART
 from rlplan.executor.parallel.meshes import RankMesh
@@ -193,6 +199,24 @@ def read_weights(
             each.refresh()
 
 
+def read_router_biases(stages: Sequence[StageModel], device: torch.device, folder: Path) -> None:
+    """Take the biases of routers that no gradient trains from a model's folder.
+
+    Raises:
+        FileError: The folder lacks one.
+    """
+    routers = {name: each for stage in stages for name, each in stage.router_biases.items()}
+    if not routers:
+        return
+    source = PretrainedFolder(folder)
+    try:
+        for name, router in routers.items():
+            values = source.read(published_name(name), (slice(None),))
+            setattr(router, ROUTER_BIAS, values.to(device, torch.float32))
+    finally:
+        source.close()
+
+
 def _check_finite(values: Tensor, parameter: str, source: PretrainedFolder) -> None:
     """Refuse weights that are not finite: the first iteration would end for them, as if it had diverged.
 
@@ -238,6 +262,10 @@ def check_weights(
                     value=source.format(name),
                     allowed=", ".join(NUMBERS),
                 )
+    for name, router in ((n, each) for s in stages for n, each in s.router_biases.items()):
+        wanted = list(getattr(router, ROUTER_BIAS).shape)
+        if list(source.shape(published_name(name))) != wanted:
+            _refuse_shape(source, published_name(name), wanted)
     if tied and not _has_tied_head(source):
         raise FileError(
             str(source.folder),

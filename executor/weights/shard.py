@@ -34,7 +34,12 @@ from rlplan.executor.weights.fully_sharded import (
     shard_fully,
 )
 from rlplan.executor.weights.optimizers import FlatOptimizer, ShardOptimizer
-from rlplan.executor.weights.pretrained import PretrainedFolder, parts_of, read_weights
+from rlplan.executor.weights.pretrained import (
+    PretrainedFolder,
+    parts_of,
+    read_router_biases,
+    read_weights,
+)
 from rlplan.models import Adapter, Head, ModelArchitecture, Precision
 from rlplan.plan import TaskPlan
 
@@ -359,6 +364,8 @@ def build_shard(  # noqa: PLR0913 -- all that a shard depends on
     else:
         shard = _with_weights(stages, mesh, head, precision, learning_rate, layout, tied=tied)
     shard.tokens_multiple, shard.tied = mesh.tp_size if cuts_tokens else 1, tied
+    if folder is not None:
+        read_router_biases(stages, mesh.device, folder)
     if folder is not None and filled:
         assert not isinstance(shard.flat, SharedParameters)
         scalar = scalar_head(shard.device, architecture.hidden_size, stream, zero=role in CRITICS)

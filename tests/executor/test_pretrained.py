@@ -62,6 +62,9 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "ernie4_5": ("ernie4_5", {}),
     "mixtral": ("mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
     "qwen3_moe": ("qwen3_moe", EXPERTS | {"norm_topk_prob": True}),
+    "glm4_moe": ("glm4_moe", {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 2,
+                              "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "use_qk_norm": True,
+                              "attention_bias": True, "routed_scaling_factor": 1.5}),
     "qwen2_moe": ("qwen2_moe", EXPERTS | {"shared_expert_intermediate_size": 40}),
 }  # fmt: skip
 LAYOUTS = {
@@ -112,6 +115,11 @@ def made(family, differs):
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter.add_(torch.randn_like(parameter) * 0.2)
+        for name, buffer in model.named_buffers():
+            if name.endswith(
+                "e_score_correction_bias"
+            ):  # which decides that other experts are chosen
+                buffer.add_(torch.randn_like(buffer) * 0.2)
     return model.eval()
 
 
