@@ -455,6 +455,10 @@ def test_models_learn_alike_in_every_layout(model, tmp_path, shared_workers):
     started = weights_in(start)
     for name, values in ended[0].items():
         assert torch.equal(values, started[name]) == ("e_score_correction_bias" in name), name
+        if name.endswith(
+            "k_proj.bias"
+        ):  # one for all keys, where they are not turned: no gradient, and AdamW's step is noise
+            continue
         for number, other in enumerate(ended[1:], 1):
             off = (other[name] - values).abs().max().item()
             assert off < 1e-4, (name, layouts[number], off)
