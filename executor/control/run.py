@@ -388,9 +388,9 @@ class Run:
         self._by_length = self._by_length.by(table, begins)
         if tells:
             self._tell(table.words)
-            with LineFile(self._out / REPLICAS_FILE) as file:
-                line = self._wanted_line(self._by_length, begins)
-                file.append({"iteration": self.done - 1, **line})
+        with LineFile(self._out / REPLICAS_FILE) as file:
+            line = self._wanted_line(self._by_length, self.done)
+            file.append({"iteration": self.done - 1, **line})
 
     def _gone_back(self, error: RlplanError | RayError) -> bool:
         """Go back to the plan before where a plan on trial has failed; tell whether it was one.

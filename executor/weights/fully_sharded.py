@@ -56,8 +56,8 @@ def shard_fully(
     }
     for stage in stages:
         for layer in stage.layers.values():
-            if mesh.expert_mesh is not None:
-                experts: nn.Module = layer.mlp.experts  # type: ignore[union-attr, assignment]
+            if mesh.expert_mesh is not None and hasattr(layer.mlp, "experts"):
+                experts: nn.Module = layer.mlp.experts  # type: ignore[assignment]
                 fully_shard(experts, mesh=mesh.expert_mesh["expert_copies"], **settings)
             fully_shard(layer, mesh=mesh.mesh["copies"], **settings)
         fully_shard(stage, mesh=mesh.mesh["copies"], **settings)

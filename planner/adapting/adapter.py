@@ -369,13 +369,10 @@ class MoveAdapter:
         step, left, cost = iteration.span.iteration, iteration.left, self.move_seconds
         gain = None if best is None else best.gain
         answer, deadline = answer_of(None if best is None else best.gain_left, cost, step, left)
-        if best is not None and best.gain.p50_seconds <= 0:
-            notes += _later_notes(best, found.request, pays=answer == "change")
-            answer = "keep" if answer == "change" else answer
-        if best is not None and answer == "change" and (why := self._lacks_table(best.plan)):
-            notes.append(f"not carried out here: {why}")
-            answer = "keep"
         request = found.request
+        if best is not None and (kept := self._kept_from(best, request, pays=answer == "change")):
+            notes += kept
+            answer = "keep" if answer == "change" else answer
         moves = answer == "change" and not self._options.dry_run
         decision = Decision(
             step=step,
@@ -415,6 +412,17 @@ class MoveAdapter:
             reason=f"an iteration is forecast to be {low} to {high} shorter",
             most_seconds=brings.p90_seconds * left,
         )
+
+    def _kept_from(self, best: Proposal, request: Request, *, pays: bool) -> list[str]:
+        """Return why a plan is not moved to now though it may pay; nothing where nothing keeps the run from it.
+
+        Args:
+            pays: Whether it would repay a move over all iterations that are left.
+        """
+        if best.gain.p50_seconds <= 0:
+            return _later_notes(best, request, pays=pays)
+        why = self._lacks_table(best.plan) if pays else ""
+        return [f"not carried out here: {why}"] if why else []
 
     def _lacks_table(self, plan: Plan) -> str:
         """Return why forecasts choose no number of a plan's replicas, where they do; the run waits for these, once for each plan that it moves to."""

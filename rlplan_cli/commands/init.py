@@ -20,7 +20,7 @@ from rlplan_cli.commands.fit import (
 from rlplan_cli.terminal import JsonOption, echo_json, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rlplan.job import PromptData
     from rlplan.planner.requests.starter import StarterPrompts
@@ -100,18 +100,8 @@ def command(  # noqa: PLR0917 -- one parameter an option
     check_files({"the file to write": path})
     if path.exists() and not force:
         raise FileError(str(path), "exists already", allowed="another path, or --force")
-    of_prompts = {"--held-out": held_out, "--prompt-column": prompt_column, "--chat": chat or None}
-    for option in (name for name, given in of_prompts.items() if given is not None):
-        if prompts is None:
-            problem = "is for an actor that learns from prompts"
-            raise FileError(option, problem, allowed="together with --prompts")
-    if held_out is not None and prompts is not None and held_out.resolve() == prompts.resolve():
-        problem = "is what --prompts names, whose rows are learnt from"
-        allowed = "another file, such as that of another split in a folder"
-        raise FileError("--held-out", problem, value=str(held_out), allowed=allowed)
-    if mean_prompt is not None and prompts is not None:
-        problem = "is measured in the file that --prompts names, and would have no effect"
-        raise FileError("--mean-prompt", problem, value=mean_prompt, allowed="one of both")
+    options = {"--held-out": held_out, "--prompt-column": prompt_column, "--chat": chat or None}
+    _check_prompts(prompts, options, mean_prompt)
     measured = None
     if prompts is not None:
         data = PromptData(column=prompt_column or "prompt", chat=chat)
@@ -138,6 +128,34 @@ def command(  # noqa: PLR0917 -- one parameter an option
         count = len(measured.tokens)
         say(f"{prompts}: {count:,} prompts of {shortest:,} to {longest:,} tokens")
     say(f"job written to {path}; next: rlplan search {shlex.quote(str(path))}")
+
+
+def _check_prompts(
+    prompts: Path | None, options: Mapping[str, object], mean_prompt: float | None
+) -> None:
+    """Refuse what is said of prompts where none are named, and what contradicts those that are.
+
+    Args:
+        options: By name; None of those that are not given.
+
+    Raises:
+        FileError: Names the option.
+    """
+    from rlplan.errors import FileError
+
+    if prompts is None:
+        for option in (name for name, given in options.items() if given is not None):
+            problem = "is for an actor that learns from prompts"
+            raise FileError(option, problem, allowed="together with --prompts")
+        return
+    held_out = options["--held-out"]
+    if isinstance(held_out, Path) and held_out.resolve() == prompts.resolve():
+        problem = "is what --prompts names, whose rows are learnt from"
+        allowed = "another file, such as that of another split in a folder"
+        raise FileError("--held-out", problem, value=str(held_out), allowed=allowed)
+    if mean_prompt is not None:
+        problem = "is measured in the file that --prompts names, and would have no effect"
+        raise FileError("--mean-prompt", problem, value=mean_prompt, allowed="one of both")
 
 
 def _measured(

@@ -430,8 +430,10 @@ def test_adapters_beside_joined_matrices_are_exported_as_one_beside_each(
 
 @pytest.mark.full
 @pytest.mark.ray
-@pytest.mark.parametrize("model", ["glm4_moe", "qwen2_moe"])
-def test_shared_and_routed_experts_learn_alike_in_every_layout(model, tmp_path, shared_workers):
+@pytest.mark.parametrize(
+    "model", ["glm4_moe", "qwen2_moe", "glm4", "olmo3", "ministral3", "seed_oss", "ernie4_5"]
+)
+def test_models_learn_alike_in_every_layout(model, tmp_path, shared_workers):
     """Routers' biases that no gradient trains are exported as they were."""
     start = tmp_path / "start"
     made(model, MODELS[model][1] | {"vocab_size": 263}).save_pretrained(start)
@@ -439,9 +441,9 @@ def test_shared_and_routed_experts_learn_alike_in_every_layout(model, tmp_path, 
         {"gpus": 1},
         {"gpus": 2, "tp": 2},
         {"gpus": 2, "tp": 2, "engine": "torch-3d-sp"},
-        {"gpus": 2, "ep": 2},
         {"gpus": 2, "zero": 3},
         {"gpus": 2, "pp": 2},
+        *([{"gpus": 2, "ep": 2}] if "moe" in model else []),
     ]
     ended = []
     for number, sizes in enumerate(layouts):
@@ -453,6 +455,10 @@ def test_shared_and_routed_experts_learn_alike_in_every_layout(model, tmp_path, 
     started = weights_in(start)
     for name, values in ended[0].items():
         assert torch.equal(values, started[name]) == ("e_score_correction_bias" in name), name
+        if name.endswith(
+            "k_proj.bias"
+        ):  # one for all keys, where they are not turned: no gradient, and AdamW's step is noise
+            continue
         for number, other in enumerate(ended[1:], 1):
             off = (other[name] - values).abs().max().item()
             assert off < 1e-4, (name, layouts[number], off)
