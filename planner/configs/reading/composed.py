@@ -1,21 +1,19 @@
 """YAML configurations with what they inherit from (`defaults:`) and refer to (`${...}`), and those that hydra composes."""
 
-import math
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, cast
-from warnings import catch_warnings, simplefilter
 
 import yaml
 
 from rlplan.errors import FileError, unreadable
 from rlplan.files.decoding import repeated_key, text_of
 from rlplan.planner.configs.reading.given import Flat, GivenValue, scalar
+from rlplan.planner.configs.reading.references import MISSING, REFERS, References
 from rlplan.planner.configs.reading.settings import fits_any
 from rlplan.planner.configs.reading.sheet import ConfigSheet, spelled
 from rlplan.planner.configs.shell.commands import above
@@ -24,8 +22,6 @@ from rlplan.planner.configs.shell.text import Gap, Text
 # How hydra names what a file's values are put under, in the file's first lines.
 PACKAGE = re.compile(r"^#\s*@package\s+(\S+)", re.MULTILINE)
 SELF, GLOBAL, HERE = "_self_", "_global_", "_here_"
-# What has to be given elsewhere.
-MISSING = "???"
 # Flags that name a configuration's file, by all that they are written as.
 CONFIG_FLAGS = {
     "--config": "--config",
@@ -505,16 +501,6 @@ EXPONENT = re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$")
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# What NeMo-RL's and verl's configurations compute with.
-RESOLVERS = {
-    "mul": lambda *values: math.prod(values),
-    "add": lambda *values: sum(values),
-    "sub": lambda left, right: left - right,
-    "div": lambda left, right: left // right if left % right == 0 else left / right,
-    "max": lambda *values: max(values),
-    "min": lambda *values: min(values),
-}
-
 
 def read_inherited(path: Path, over: Flat | None = None, *, repeats: bool = False) -> Flat:
     """Return the values of a file over those of the files that it inherits from.
@@ -678,35 +664,26 @@ def resolved(
     Args:
         usual: What keys are that nobody gives.
     """
-    from omegaconf import OmegaConf  # noqa: PLC0415 -- only where YAML is read
-    from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
-
-    for name, function in RESOLVERS.items():
-        if not OmegaConf.has_resolver(name):
-            OmegaConf.register_resolver(name, function)
     under: dict[str, Any] = {}
     for key, value in (usual or {}).items():
         put_at(under, key.split("."), value)
     whole = laid_over(under, data) if under else data
-    try:
-        tree = OmegaConf.create(whole)
-    except OmegaConfBaseException:
-        tree = OmegaConf.create(_readable(whole))
+    leaves = _leaves(data, "", ())
+    referring = [path for _, path, value in leaves if REFERS in str(value)]
+    references = References(data=whole, paths=referring)
     missing = (key for key in places if key.startswith(OF_MISSING))
     flat: Flat = {key: missing_file(key.removeprefix(OF_MISSING), places[key]) for key in missing}
-    for key, path, value in _leaves(data, "", ()):
+    for key, path, value in leaves:
         argument = over.get(key)
-        if argument is not None and (argument.gaps or "${" not in str(value)):
+        if argument is not None and (argument.gaps or REFERS not in str(value)):
             flat[key] = argument
             continue
         where = places.get(key, "the file") if argument is None else argument.where
         gaps = tuple[Gap, ...]()
-        if "${" in str(value):
+        if REFERS in str(value):
             try:
-                with catch_warnings():  # of what resolvers take as empty: `${oc.env:NAME,}`
-                    simplefilter("ignore")
-                    value = _followed(tree, path)
-            except OmegaConfBaseException:
+                value = references.followed(path, value)
+            except LookupError:
                 line = where.rpartition(":")[2]
                 gap = Gap(
                     line=int(line) if line.isdigit() else 0,
@@ -733,34 +710,10 @@ def _number(value: object) -> object:
     return float(value) if isinstance(value, str) and EXPONENT.match(value) else value
 
 
-def _readable(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping without the leaves whose references cannot be read: `${a.` is broken off."""
-    from omegaconf import OmegaConf  # noqa: PLC0415
-    from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
-
-    found: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, Mapping):
-            found[key] = _readable(value)
-            continue
-        with suppress(OmegaConfBaseException):
-            OmegaConf.create({key: value})
-            found[key] = value
-    return found
-
-
 def missing_file(name: str, file: str) -> GivenValue:
     """Return what stands for a file's values where it is not there."""
     reason = "is not there; its values are taken to be the framework's usual ones"
     return GivenValue(value=name, where=file, gaps=(Gap(line=1, source=name, reason=reason),))
-
-
-def _followed(tree: Any, path: tuple[str, ...]) -> object:  # noqa: ANN401 -- a node of OmegaConf
-    from omegaconf import OmegaConf  # noqa: PLC0415
-
-    for part in path:
-        tree = tree[part]
-    return OmegaConf.to_container(tree, resolve=True) if OmegaConf.is_config(tree) else tree
 
 
 def _leaves(
