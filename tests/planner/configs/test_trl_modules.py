@@ -116,3 +116,17 @@ def test_an_option_that_is_set_on_an_unknown_condition_leaves_the_others_known(f
     (folder / "own.py").write_text(text.format("group"), encoding="utf-8")
     with pytest.raises(FileError, match="num_generations"):
         imported("trl", ["own.py"], OPTIONS)
+
+
+def test_what_an_object_has_that_another_program_makes_is_not_its_class_s_default(folder):
+    text = "from trl import GRPOConfig, GRPOTrainer\nclass Settings:\n    group: int = 8\nclass Training:\n"
+    text += "    def __init__(self):\n        self.held = Settings()\n    def run(self):\n"
+    text += "        args = GRPOConfig('o', num_generations=self.held.group, max_completion_length=256)\n"
+    text += "        GRPOTrainer('Qwen/Qwen3-4B', args=args)\n"
+    (folder / "training.py").write_text(text, encoding="utf-8")
+    started = "from training import Training\ntraining = Training()\n{}training.run()\n"
+    (folder / "own.py").write_text(started.format(""), encoding="utf-8")
+    assert imported("trl", ["own.py"], OPTIONS).job.workload.samples_per_prompt == 8
+    (folder / "own.py").write_text(started.format("training.held = read()\n"), encoding="utf-8")
+    with pytest.raises(FileError, match="num_generations"):
+        imported("trl", ["own.py"], OPTIONS)

@@ -781,3 +781,20 @@ def test_asynchronous_trainers_take_the_engines_log_probabilities_as_their_own_f
     ]
     found = imported("verl", words, replace(OPTIONS, version="0.7.1"))
     assert ("actor.compute_log_prob" in found.draft.tasks) == passes
+
+
+@pytest.mark.parametrize(
+    ("framework", "start"),
+    [
+        ("trl", "accelerate launch -m trl.scripts.grpo --model_name_or_path Qwen/Qwen3-4B"),
+        ("ms-swift", "swift rlhf --rlhf_type grpo --model Qwen/Qwen3-4B"),
+    ],
+)
+def test_vllms_first_engine_generates_where_a_script_asks_for_it(tmp_path, framework, start):
+    path = tmp_path / "run.sh"
+    more = "--use_vllm true --vllm_mode colocate --max_completion_length 512 --num_generations 4"
+    more += " --per_device_train_batch_size 4"
+    for asked, engine in (("export VLLM_USE_V1=0", "vllm-0.6"), ("", "vllm-0.8")):
+        path.write_text(f"pip install vllm==0.8.5\n{asked}\n{start} {more}\n", encoding="utf-8")
+        options = ImportOptions(gpu="h100-80gb-sxm", mean_response=64.0, environment={})
+        assert imported(framework, [str(path)], options).run.engines.generate == engine

@@ -598,7 +598,8 @@ class _Calls(Program):
         another = self._is_another(value, held)
         if another and root_of(value) == "self":
             # Of an object its class says only what it has where nothing is given.
-            held, another = self.when_played(value), False
+            held = self.when_played(value)
+            another = held is MISSING
         return (
             {key: self._unknown(value, written(value), CHANGED)}
             if another
@@ -612,6 +613,8 @@ class _Calls(Program):
         used = self.used
         other = self.when_played(value)
         self.used = used
+        if other is MISSING and root_of(value) == "self":
+            return self.started_from not in {None, self.path}  # what it was made with stands there
         return other is not MISSING and _is_known(other) and other != held
 
     def _texts_of(self, value: ast.expr, inside: int = 0) -> Iterator[str]:

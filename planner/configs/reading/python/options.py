@@ -2,7 +2,6 @@
 
 import ast
 from collections.abc import Collection, Mapping, Sequence
-from itertools import takewhile
 from typing import Any, Final
 
 from rlplan.planner.configs.reading.given import GivenValue, scalar
@@ -85,18 +84,6 @@ def parsed(call: ast.Call | None, value: Any) -> Any:  # noqa: ANN401 -- whateve
     return value
 
 
-def _placed(words: Sequence[object]) -> Any:  # noqa: ANN401
-    """Return what a program's argument without a flag is given, in front of all flags; None where nothing is.
-
-    Raises:
-        UnknownValueError: Several stand there.
-    """
-    placed = [*takewhile(lambda word: not str(word).startswith("-"), words)]
-    if len(placed) > 1:
-        raise UnknownValueError("is one of several words behind the program")
-    return scalar(str(known(placed[0]))) if placed else None
-
-
 def _given_otherwise(
     call: ast.Call, names: Sequence[str], flags: Collection[str], words: Sequence[object]
 ) -> Any:  # noqa: ANN401
@@ -105,8 +92,6 @@ def _given_otherwise(
     if action == NEGATED and any(f"no-{each}" in flags for each in names):
         return False
     written = [str(each.value) for each in call.args if isinstance(each, ast.Constant)]
-    if written and not any(each.startswith("-") for each in written):
-        return _placed(words)
     short = {each for each in written if each.startswith("-") and not each.startswith("--")}
     at = next((at for at, word in enumerate(words) if str(word) in short), None)
     if at is None:
