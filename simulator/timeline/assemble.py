@@ -379,8 +379,8 @@ def _of_shards_over_nodes(plan: Plan, facts: Facts) -> Iterator[str]:
     ]
     if over:
         yield (
-            f"{', '.join(over)}: every micro-batch gathers weights over nodes by RDMA. Over sockets (27 and 43 Gbit/s a node by two "
-            "users' logs) updates of 32B took 32 and 8 times as long: inter_node_gbps of the node group says what there is"
+            f"{', '.join(over)}: every micro-batch gathers weights over nodes by RDMA. Two users' updates of 32B took "
+            "32 and 8 times as long, as 27 and 43 Gbit/s a node would explain: inter_node_gbps of the node group says what there is"
         )
 
 

@@ -147,4 +147,6 @@ def test_a_forecast_says_what_a_network_that_nobody_named_may_cost(
         tasks = tasks.with_item(name, replace(tasks[name], shard_ranks=shard_ranks))
     plan = replace(ran.plan, job=replace(ran.plan.job, cluster=(group,)), tasks=tasks)
     forecast = simulate(plan, ran.facts)
-    assert any("Over sockets" in each for each in forecast.assumptions) == told
+    assert (
+        any("gathers weights over nodes by RDMA" in each for each in forecast.assumptions) == told
+    )
