@@ -8,7 +8,6 @@ from typing import Final, Literal, NamedTuple
 
 from rlplan.files.frozen import FrozenDict
 from rlplan.job import (
-    USUAL_ROUNDS,
     DynamicSampling,
     Hyperparameters,
     Job,
@@ -19,6 +18,9 @@ from rlplan.job import (
 )
 from rlplan.stages import STAGE_KINDS, Stage, StageKind
 from rlplan.workload import Workload
+
+# Global batches that an iteration samples on average where two thirds of the groups differ in reward.
+USUAL_ROUNDS: Final = 1.5
 
 Advantage = Literal[
     "gae",
@@ -425,10 +427,15 @@ def _rounds(algorithm: Algorithm, job: Job) -> Rounds:
     return Rounds(sampled / rounds_together(job), sampled, 1.0 if first else sampled)
 
 
+def rounds_of(sampling: DynamicSampling) -> float:
+    """Return the rounds that forecasts count with, before those of a framework that generates whole batches are known."""
+    return USUAL_ROUNDS if sampling.expected_rounds is None else sampling.expected_rounds
+
+
 def rounds_together(job: Job) -> float:
     """Return how many batches are generated at a time of those that an iteration samples its prompts from."""
     sampling = job.dynamic_sampling
-    return sampling.rounds if sampling is not None and sampling.together else 1.0
+    return rounds_of(sampling) if sampling is not None and sampling.together else 1.0
 
 
 def begun_of(job: Job, batches: float = 1.0) -> Workload:
@@ -442,7 +449,7 @@ def expected_rounds(algorithm: Algorithm, job: Job) -> float:
     sampling = job.dynamic_sampling or usual
     if sampling is None:
         return 1.0
-    return max(sampling.rounds, 1.0 if sampling.together else sampling.batches_at_once)
+    return max(rounds_of(sampling), 1.0 if sampling.together else sampling.batches_at_once)
 
 
 def rounds_in_batches(prompts: int, batch: int, most: int | None) -> float:

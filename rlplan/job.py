@@ -348,10 +348,6 @@ class Pretrain:
     coefficient: NonNegative = 1.0
 
 
-# Global batches that an iteration samples on average where two thirds of the groups differ in reward.
-USUAL_ROUNDS: Final = 1.5
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicSampling:
     """Say how groups of equal rewards are replaced (Yu et al. 2025, DAPO, arXiv:2503.14476, section 3.2).
@@ -371,11 +367,6 @@ class DynamicSampling:
     batches_at_once: Positive = 1.0
     filters_first: bool | None = None
     together: bool | None = None
-
-    @property
-    def rounds(self) -> float:
-        """Return the rounds that forecasts count with, before those of a framework that generates whole batches are known."""
-        return USUAL_ROUNDS if self.expected_rounds is None else self.expected_rounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import rounds_in_batches
+from rlplan.dataflow import USUAL_ROUNDS, rounds_in_batches, rounds_of
 from rlplan.errors import UserError
 from rlplan.files.decoding import decode
-from rlplan.job import USUAL_ROUNDS, DynamicSampling, Hyperparameters, KlPlace
+from rlplan.job import DynamicSampling, Hyperparameters, KlPlace
 from rlplan.planner.configs.reading.settings import RoleSettings, Settings
 from rlplan.planner.configs.reading.sheet import AlgorithmWords, Scalar
 
@@ -99,7 +99,7 @@ def sampling_guess(sampling: DynamicSampling, prompts: int, batch: int | None = 
     Args:
         batch: Prompts of a batch, where whole ones are generated.
     """
-    generated = round(sampling.rounds * prompts)
+    generated = round(rounds_of(sampling) * prompts)
     how = f"{generated:,} prompts"
     if batch is not None:
         batches = max(1, round(generated / batch))

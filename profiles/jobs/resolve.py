@@ -155,10 +155,8 @@ def _as_its_framework_does(job: Job, place: JobPlace, *, passes: bool) -> Job:
         raise place.unknown("framework", "framework", job.framework, known)
     sheet = load_framework(name)
     engines, own, sync, rewards = job.engines, sheet.engines, job.weight_sync, job.rewards
-    train, generate = (
-        engines.train or own.train,
-        engines.generate or sheet.newest_engine or own.generate,
-    )
+    train = engines.train or own.train
+    generate = engines.generate or sheet.newest_engine or own.generate
     if rewards is not None and rewards.streamed is None and sheet.streams_rewards:
         rewards = replace(rewards, streamed=True)
     usual = "engine" if _reuses(job, sheet) and not passes else sheet.old_log_prob

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from rlplan.algorithms import load_algorithm
-from rlplan.dataflow import rounds_in_batches
+from rlplan.dataflow import USUAL_ROUNDS, rounds_in_batches
 from rlplan.framework import FrameworkSheet
-from rlplan.job import USUAL_ROUNDS, DynamicSampling, Job
+from rlplan.job import DynamicSampling, Job
 from rlplan.profiles.jobs.checks import JobPlace
 from rlplan.profiles.sheets import load_framework
 

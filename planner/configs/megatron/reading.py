@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import USUAL_ROUNDS, rounds_of
 from rlplan.job import (
-    USUAL_ROUNDS,
     USUAL_WEIGHT_SYNC,
     DynamicSampling,
     Engines,
@@ -357,7 +357,7 @@ def sampling_of(settings: Settings) -> DynamicSampling | None:
         return usual
     prompts = max(1, settings.whole("prompts"))
     begun = settings.optional_whole("begun_prompts") or prompts
-    return replace(usual, expected_rounds=min(usual.rounds, max(1.0, begun / prompts)))
+    return replace(usual, expected_rounds=min(USUAL_ROUNDS, max(1.0, begun / prompts)))
 
 
 def _begun(settings: Settings, work: Work, sampling: DynamicSampling | None) -> Work:
@@ -369,7 +369,7 @@ def _begun(settings: Settings, work: Work, sampling: DynamicSampling | None) -> 
     if never_stops(settings):
         return work
     batch = settings.optional_whole("begun_prompts") or work.prompts
-    waited = work.prompts * (sampling.rounds if sampling else 1.0)
+    waited = work.prompts * (rounds_of(sampling) if sampling else 1.0)
     begun = batch * math.ceil(waited / batch)
     return replace(work, over_provisioning=max(1.0, begun / waited))
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from rlplan.dataflow import rounds_of
 from rlplan.models import ModelArchitecture, layer_kinds
 from rlplan.plan import TaskPlan
 from rlplan.planner.configs.megatron.model import DENSE_FAMILY, EXPERT_FAMILY, LATENT_FAMILY
@@ -164,7 +165,7 @@ def _work(export: Export, filter_path: str) -> None:
     if export.resamples:
         export.values["dynamic-sampling-filter-path"] = filter_path
     if work.over_provisioning > 1 or export.resamples:
-        waited = work.prompts * (sampling.rounds if sampling and export.resamples else 1.0)
+        waited = work.prompts * (rounds_of(sampling) if sampling and export.resamples else 1.0)
         export.put("begun_prompts", round(waited * work.over_provisioning))
     if algorithm == DAPO:
         export.put("estimator", GRPO)

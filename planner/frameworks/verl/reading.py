@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from rlplan.algorithms import load_algorithm
+from rlplan.dataflow import USUAL_ROUNDS
 from rlplan.job import (
-    USUAL_ROUNDS,
     USUAL_WEIGHT_SYNC,
     DynamicSampling,
     Engines,
