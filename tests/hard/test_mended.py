@@ -131,10 +131,13 @@ def test_where_memory_alone_says_what_fits_one_plan_is_chosen():
         chosen.append(memory)
         return memory
 
+    def fits(memory):
+        return memory >= least
+
     facts: Any = SimpleNamespace(with_memory=lambda step: step)
     none_fits = InfeasibleError("none")
     least = MEMORY_STEPS[3]
-    assert least_misfit(choose, facts, none_fits, lambda memory: memory >= least) == least
+    assert least_misfit(choose, facts, none_fits, fits) == least
     assert chosen == [least]
     with pytest.raises(InfeasibleError, match="none"):
         least_misfit(choose, facts, none_fits, lambda _: False)
