@@ -124,6 +124,26 @@ def test_the_smallest_memory_that_fits_is_found_in_a_few_searches(first):
     assert len(tried) <= 4
 
 
+def test_where_memory_alone_says_what_fits_one_plan_is_chosen():
+    chosen = []
+
+    def choose(memory):
+        chosen.append(memory)
+        return memory
+
+    def fits(memory):
+        return memory >= least
+
+    facts: Any = SimpleNamespace(with_memory=lambda step: step)
+    none_fits = InfeasibleError("none")
+    least = MEMORY_STEPS[3]
+    assert least_misfit(choose, facts, none_fits, fits) == least
+    assert chosen == [least]
+    with pytest.raises(InfeasibleError, match="none"):
+        least_misfit(choose, facts, none_fits, lambda _: False)
+    assert chosen == [least]
+
+
 @pytest.mark.full
 def test_the_smallest_cluster_is_found_without_trying_all_of_them():
     found = fit(FitRequest(algorithm="grpo", model="qwen2.5-7b", gpu="h100", gpus=8))
