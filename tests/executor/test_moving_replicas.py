@@ -22,6 +22,7 @@ from rlplan.plan import Plan
 from rlplan.replicas import (
     LengthRow,
     ReplicaChoice,
+    ReplicaRange,
     ReplicaSchedule,
     ReplicaTable,
     devices_of,
@@ -234,8 +235,9 @@ FEWER = replace(TABLE, rows=(replace(TABLE.rows[0], replicas=1),))
 
 def choice():
     """Return a choice by which both replicas pay by the plan of the start, and one by any other."""
-    asked = read_replicas("1..2")
-    return ReplicaChoice(asked, BEFORE, lambda plan, _: TABLE if plan == BEFORE else FEWER)
+    return ReplicaChoice(
+        ReplicaRange(least=1, most=2), BEFORE, lambda plan, _: TABLE if plan == BEFORE else FEWER
+    )
 
 
 @pytest.mark.full
@@ -268,6 +270,6 @@ def test_a_run_that_may_move_has_numbers_of_replicas_or_a_range():
         check_coming(read_replicas("1..3"), BEFORE)
     check_coming(read_schedule("0:1,2:2"), BEFORE)
     check_coming(choice(), AFTER)
-    of_one = ReplicaChoice(read_replicas("1..1"), BEFORE, lambda *_: TABLE)
+    of_one = ReplicaChoice(ReplicaRange(least=1, most=1), BEFORE, lambda *_: TABLE)
     with pytest.raises(FileError, match="1 devices at most, and a replica of the plan takes"):
         check_coming(of_one, AFTER)

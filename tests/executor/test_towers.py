@@ -4,6 +4,7 @@ import importlib
 import json
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -36,7 +37,7 @@ TOWER = {
 TOWER |= {"image_size": 28, "patch_size": 14}
 WIDE = SIZES | {"vocab_size": 263}
 # By family: sizes of its text model, of its tower, and of the whole.
-MODELS = {
+MODELS: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "gemma3": (
         WIDE | {"sliding_window": 4, "query_pre_attn_scalar": 8},
         TOWER,

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -437,7 +438,7 @@ def test_models_learn_alike_in_every_layout(model, tmp_path, shared_workers):
     """Routers' biases that no gradient trains are exported as they were."""
     start = tmp_path / "start"
     made(model, MODELS[model][1] | {"vocab_size": 263}).save_pretrained(start)
-    layouts = [
+    layouts: list[dict[str, Any]] = [
         {"gpus": 1},
         {"gpus": 2, "tp": 2},
         {"gpus": 2, "tp": 2, "engine": "torch-3d-sp"},

@@ -12,6 +12,7 @@ from rlplan.replicas import (
     ReplicaDevices,
     ReplicaRange,
     ReplicaSchedule,
+    ReplicaTable,
     devices_of,
     read_replicas,
     read_schedule,
@@ -182,12 +183,14 @@ def test_a_range_is_of_devices_and_asks_forecasts_once_a_plan():
         generate = replace(plan.tasks["actor.generate"], dp=8 // size)
         return plan.with_layout("actor.generate", generate)
 
-    choice = ReplicaChoice(
-        ReplicaRange(least=2, most=5), plan_of(1), lambda plan, each: asked.append(each) or plan
-    )
+    def table_of(plan, each):
+        asked.append(each)
+        return ReplicaTable(rows=(), begins=float(plan.tasks["actor.generate"].tp))
+
+    choice = ReplicaChoice(ReplicaRange(least=2, most=5), plan_of(1), table_of)
     assert choice.devices.gpus == 8
     for _ in range(2):
-        assert [choice.table_of(plan_of(size)) for size in (1, 2, 4)]
+        assert [choice.table_of(plan_of(size)).begins for size in (1, 2, 4)] == [1, 2, 4]
     ends = [(each.least, each.most) for each in asked]
     assert ends == [(2, 5), (1, 2), (1, 1)]
     with pytest.raises(

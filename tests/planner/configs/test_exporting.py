@@ -480,7 +480,8 @@ def test_an_adapter_of_the_critic_is_refused_in_words():
 
 def _small(algorithm):
     roles = ("actor", "critic", "reference") if algorithm == "ppo" else ("actor",)
-    penalty = {} if algorithm == "ppo" else {"kl_coefficient": 0.0, "kl_in": "none"}
+    own = Hyperparameters()
+    unlike = own if algorithm == "ppo" else replace(own, kl_coefficient=0.0, kl_in="none")
     return Job(
         algorithm=algorithm,
         models=FrozenDict(dict.fromkeys(roles, "qwen2.5-0.5b")),
@@ -492,5 +493,5 @@ def _small(algorithm):
         ),
         cluster=(NodeGroup(gpu="h100-80gb-sxm", gpus_per_node=2, nodes=1),),
         rewards=Rewards(function="exact_match"),
-        hyperparameters=Hyperparameters(**penalty),
+        hyperparameters=unlike,
     )

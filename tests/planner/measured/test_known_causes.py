@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -224,7 +225,7 @@ def test_the_cause_that_was_found_is_named_first(tmp_path, name):
     ],
 )
 def test_packing_is_asked_for_by_the_key_of_the_frameworks_own(steps, key):
-    subject = SimpleNamespace(
+    subject: Any = SimpleNamespace(
         plan=SimpleNamespace(job=SimpleNamespace(framework=steps)), imported=None
     )
     assert causes._packing_key(subject) == key
