@@ -342,6 +342,7 @@ def failing(out, trial):
         _joined=SimpleNamespace(replans=True, take=lambda _: None),
         _has_lost_nodes=True,
         _go_back=lambda: 0,
+        _choose_replicas=lambda: None,
         _tell=lambda _: None,
         _out=out,
         plan=before,

@@ -58,7 +58,7 @@ def split_ppo(job):
         {
             "actor.generate": (
                 "p0",
-                {"tp": 2, "pp": 1, "dp": 4, "max_running": 256, "memory_fraction": 0.65},
+                {"tp": 2, "pp": 1, "dp": 4, "max_running": 256, "memory_fraction": 0.63},
             ),
             "critic.compute_values": ("p1", infer),
             "reference.compute_log_prob": ("p0", infer),

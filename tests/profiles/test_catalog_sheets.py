@@ -40,6 +40,7 @@ PUBLISHED_PARAMETERS = {
     "llama-2-70b": 68_976_648_192,
     "codellama-34b": 33_743_970_304,
     "llama-3.1-8b": 8_030_261_248,
+    "openmath-nemotron-1.5b": 1_543_714_304,
     "llama-3.1-70b": 70_553_706_496,
     "llama-3.1-405b": 405_853_388_800,
     "mistral-7b": 7_241_732_096,

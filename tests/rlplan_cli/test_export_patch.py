@@ -510,8 +510,8 @@ def test_what_would_not_fit_as_written_is_refused_though_its_layouts_are_the_pla
     values = exported(plan, "trl").decided
     patched(recipe, "trl", plan, values)
     recipe.write_text(TRL.replace("use_vllm", "vllm_enable_sleep_mode: true\nuse_vllm"))
-    asleep = with_field(plan_of(recipe, "trl"), "actor.generate", memory_fraction=0.9)
-    recipe.write_text(TRL.replace("vllm_mode", "vllm_gpu_memory_utilization: 0.9\nvllm_mode"))
+    asleep = with_field(plan_of(recipe, "trl"), "actor.generate", memory_fraction=0.85)
+    recipe.write_text(TRL.replace("vllm_mode", "vllm_gpu_memory_utilization: 0.85\nvllm_mode"))
     kept = {key: each for key, each in values.items() if "memory" not in key and "sleep" not in key}
     with pytest.raises(FileError, match="would not fit into the GPUs' memory"):
         patched(recipe, "trl", asleep, kept)

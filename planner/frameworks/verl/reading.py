@@ -106,8 +106,6 @@ def run_of(settings: Settings) -> Run:
     }
     algorithm = algorithm_named(settings)
     _doubt(settings, models, algorithm)
-    if trainer.startswith("fsdp"):
-        doubt_attention(settings)
     sampling = _sampling(settings, algorithm)
     return Run(
         framework=settings.sheet.trainers[trainer].framework,
@@ -406,6 +404,8 @@ def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
         settings.doubt(
             "filters", "prompts that are sampled again where all rewards of a group are equal"
         )
+    if trainer_of(settings).startswith("fsdp"):
+        doubt_attention(settings)
     teaching.say_doubts(settings)
     if "critic" not in models:
         return

@@ -27,6 +27,7 @@ NOT_WRITTEN = {
     "miles-opd-35b": "job.models.teacher: is no role of it",
     "openrlhf-887": "takes nodes of 8 GPUs in part",
     "slime-4b-32k": "job.old_log_prob: cannot be told",
+    "slime-122b-lora": "trains an adapter; slime main of August 2026 cannot do that",
     "search-r1-62": "leaves an update a part of a prompt",
     "search-r1-80": "leaves an update a part of a prompt",
     "toolrl-53": "does not divide the 128 samples of an update on a rank",

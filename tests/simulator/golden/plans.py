@@ -51,7 +51,7 @@ def llama_7b_colocated() -> Plan:
         _ppo("llama-2-7b", A100, 2),
         {"p0": (16, ROLES)},
         {
-            "actor.generate": ("p0", _sizes(2, 1, 8, max_running=256, memory_fraction=0.65)),
+            "actor.generate": ("p0", _sizes(2, 1, 8, max_running=256, memory_fraction=0.6)),
             "critic.compute_values": ("p0", infer),
             "reference.compute_log_prob": ("p0", infer),
             "reward.compute_reward": ("p0", infer),
@@ -73,7 +73,7 @@ def llama_7b_two_copies() -> Plan:
         _ppo("llama-2-7b", A100, 2),
         {"p0": (8, ("actor", "reference", "reward")), "p1": (8, ("actor", "critic"))},
         {
-            "actor.generate": ("p0", _sizes(2, 1, 4, max_running=256)),
+            "actor.generate": ("p0", _sizes(2, 1, 4, max_running=256, memory_fraction=0.87)),
             "critic.compute_values": ("p1", infer),
             "reference.compute_log_prob": ("p0", infer),
             "reward.compute_reward": ("p0", infer),
@@ -110,7 +110,7 @@ def llama_70b_pipelined() -> Plan:
         _job("ppo", models, NodeGroup(gpu=H100, gpus_per_node=8, nodes=8, inter_node_gbps=3200)),
         {"p0": (64, ROLES)},
         {
-            "actor.generate": ("p0", _sizes(8, 1, 8, max_running=128, memory_fraction=0.45)),
+            "actor.generate": ("p0", _sizes(8, 1, 8, max_running=128, memory_fraction=0.42)),
             "critic.compute_values": ("p0", small),
             "reference.compute_log_prob": ("p0", _sizes(8, 4, 2, micro_batch=4)),
             "reward.compute_reward": ("p0", small),
@@ -140,7 +140,7 @@ def qwen_7b_grpo() -> Plan:
         _job("grpo", models, cluster, rule=True, **_long_answers()),
         {"p0": (8, ("actor", "reference")), "host": (32, ("rule",))},
         {
-            "actor.generate": ("p0", _sizes(1, 1, 8, max_running=256, memory_fraction=0.45)),
+            "actor.generate": ("p0", _sizes(1, 1, 8, max_running=256, memory_fraction=0.42)),
             "reference.compute_log_prob": ("p0", _sizes(2, 1, 4, micro_batch=8)),
             "rule.compute_reward": ("host", {"dp": 32}),
             "actor.update": ("p0", _training(2, 1, 4, micro_batch=4)),
