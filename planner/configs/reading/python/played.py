@@ -215,13 +215,17 @@ class Played(Launcher):
             return answer
         if fits(name, ENVIRONMENT) and node.args:
             self._check_variable(str(self.value(node.args[0], depth)))
-        if handed_back(node) is not node:
-            return self._handed_back(node, depth)
         if last in SENT_ELSEWHERE and isinstance(node.func, ast.Attribute):
             own = self._own(node.func.value, depth)
             if isinstance(own, Code):
                 return self._called(own, node, depth)
         return super().of_call(node, depth)
+
+    def _of_others(self, node: ast.Call, name: str, depth: int) -> Any:  # noqa: ANN401
+        """Return what a call returns of a function that is not the program's own, the model that it hands back among them."""
+        if handed_back(node) is not node:
+            return self._handed_back(node, depth)
+        return super()._of_others(node, name, depth)
 
     def _handed_back(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return the model that a call hands back; what else it is given may be made there, as adapters are."""
