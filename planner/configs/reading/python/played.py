@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.python.launcher import Launcher
@@ -206,7 +206,7 @@ class Played(Launcher):
     def _forget(self, nodes: Iterable[ast.AST]) -> None:
         """Know nothing of what statements may change that are not followed, whatever else it is called."""
         there = list(nodes)
-        whole = ast.List(elts=there)  # one may change what another has named
+        whole = ast.List(elts=cast(list[ast.expr], there))  # one may change what another has named
         kept = dict(held_by_parts(self, whole))
         lose_changed(self, whole)
         super()._forget(there)
