@@ -130,3 +130,14 @@ def test_what_an_object_has_that_another_program_makes_is_not_its_class_s_defaul
     (folder / "own.py").write_text(started.format("training.held = read()\n"), encoding="utf-8")
     with pytest.raises(FileError, match="num_generations"):
         imported("trl", ["own.py"], OPTIONS)
+
+
+@pytest.mark.parametrize("place", ["my", "trl"])
+def test_a_class_of_one_s_own_is_none_of_trls_in_whatever_folder_it_stands(folder, place):
+    (folder / place).mkdir()
+    (folder / place / "own.py").write_text("class GRPOConfig:\n    size: int = 4\n")
+    text = "from own import GRPOConfig\nfrom trl import GRPOTrainer\nargs = GRPOConfig(size=8)\n"
+    text += "GRPOTrainer(model='Qwen/Qwen2.5-0.5B', args=args)\n"
+    (folder / place / "train.py").write_text(text, encoding="utf-8")
+    with pytest.raises(FileError, match="its settings are of GRPOConfig, a class of the program's"):
+        imported("trl", [f"{place}/train.py"], OPTIONS)

@@ -207,3 +207,77 @@ def test_a_program_by_the_path_of_another_machine_is_found_by_its_end(folder):
     Path("src/own.py").write_text(LORA.replace("peft_config=c", ""), encoding="utf-8")
     Path("scripts/run.sh").write_text("python /gpfs/me/src/own.py\n", encoding="utf-8")
     assert imported("trl", ["scripts/run.sh"], OPTIONS).job.models["actor"] == "qwen2.5-0.5b"
+
+
+@pytest.mark.parametrize("name", ["train", "eval", "to"])
+def test_methods_of_the_program_s_own_are_followed_whatever_they_are_called(folder, name):
+    Path("train.py").write_text(
+        "class Runner:\n    def __init__(self):\n        self.size = 8\n"
+        f"    def {name}(self):\n        self.size = 64\n        return self\n"
+        f"runner = Runner()\nrunner.{name}()\nconfig = {{'size': runner.size}}\n"
+        "def main(config):\n"
+        "    args = GRPOConfig(per_device_train_batch_size=config['size'], num_generations=8, max_completion_length=512)\n"
+        "    GRPOTrainer(model='Qwen/Qwen2.5-0.5B', args=args)\nmain(config)\n",
+        encoding="utf-8",
+    )
+    assert imported("trl", ["train.py"], OPTIONS).job.workload.prompts == 64 // 8
+
+
+def test_a_function_of_the_program_s_own_that_is_called_as_peft_s_may_change_what_it_is_given(
+    folder,
+):
+    Path("train.py").write_text(
+        "def get_peft_model(config):\n    config['size'] = 64\n    return config\n"
+        "config = {'size': 8}\nget_peft_model(config)\ndef main(config):\n"
+        "    args = GRPOConfig(per_device_train_batch_size=config['size'], num_generations=8, max_completion_length=512)\n"
+        "    GRPOTrainer(model='Qwen/Qwen2.5-0.5B', args=args)\nmain(config)\n",
+        encoding="utf-8",
+    )
+    assert imported("trl", ["train.py"], OPTIONS).job.workload.prompts == 64 // 8
+
+
+CALLED = """
+def train(config):
+    args = GRPOConfig(per_device_train_batch_size=config["size"], num_generations=8, max_completion_length=config["length"])
+    GRPOTrainer(model="Qwen/Qwen2.5-0.5B", args=args)
+config = {"size": 8, "length": 512}
+"""
+
+
+def test_what_is_set_of_a_mapping_above_a_call_counts_in_the_function(folder):
+    text = CALLED + 'config["size"] = 64\nfor each in found():\n    train(config)\n'
+    Path("train.py").write_text(text, encoding="utf-8")
+    assert imported("trl", ["train.py"], OPTIONS).job.workload.prompts == 64 // 8
+    Path("train.py").write_text(
+        CALLED + 'if found():\n    config["size"] = 64\ntrain(config)\n', encoding="utf-8"
+    )
+    with pytest.raises(FileError, match="per_device_train_batch_size: cannot be evaluated"):
+        imported("trl", ["train.py"], OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "config = {'size': 64, 'length': 9}",
+        "other = config\n    other['length'] = 9",
+        "def change(held):\n        held['length'] = 9\n    change(config)",
+    ],
+)
+def test_a_branch_that_sets_one_item_and_changes_the_mapping_otherwise_leaves_nothing_known(
+    folder, lines
+):
+    text = f"{CALLED}if found():\n    config['size'] = 16\n    {lines}\ntrain(config)\n"
+    Path("train.py").write_text(text, encoding="utf-8")
+    with pytest.raises(FileError, match="max_completion_length"):
+        imported("trl", ["train.py"], OPTIONS)
+
+
+def test_of_two_branches_that_lead_to_the_settings_none_is_taken(folder):
+    text = (
+        "def settings(size):\n    return GRPOConfig(per_device_train_batch_size=size, num_generations=8, max_completion_length=512)\n"
+        "if found():\n    args = settings(16)\nelse:\n    args = settings(64)\n"
+        "GRPOTrainer(model='Qwen/Qwen2.5-0.5B', args=args)\n"
+    )
+    Path("train.py").write_text(text, encoding="utf-8")
+    with pytest.raises(FileError, match="per_device_train_batch_size: cannot be evaluated"):
+        imported("trl", ["train.py"], OPTIONS)

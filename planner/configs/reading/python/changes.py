@@ -4,6 +4,7 @@ import ast
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from rlplan.planner.configs.reading.python.syntax import (
@@ -245,6 +246,51 @@ class Changing(Scoped):
         if any(runs is not False for _, runs in near):
             raise UnknownValueError(CHANGED)
         return held
+
+    def changed_outside(self, node: ast.Name, held: Any) -> Any:  # noqa: ANN401
+        """Return what a parameter holds that is called as what it is given, behind changes of that above the call.
+
+        Raises:
+            UnknownValueError: It is not known what they are.
+        """
+        function = self.places.get(id(node), TOP).function
+        own = self.home_of(node.id, function)
+        homes = {self.home_at(node.id, each) for each in self.set_near(node)} - {own}
+        sites = self._sites_above(function) if function and homes else {}
+        near = []
+        for home in homes if sites else ():
+            calls = [each.lineno for each in sites.values() if self._stands_in(each, home[0])]
+            for each in self.changes.get(home, ()):
+                is_near = self._stands_in(each, home[0])
+                late = is_near and calls and each.lineno > max(calls)  # type: ignore[attr-defined]
+                counts = isinstance(held, dict | list) or isinstance(each, ast.AugAssign)
+                if id(each) in sites or late or not counts:
+                    continue
+                if (
+                    not is_near
+                    or self.places.get(id(each), TOP).repeats
+                    or not isinstance(held, dict)
+                ):
+                    raise UnknownValueError(CHANGED)
+                near.append((each, self.runs(each)))
+        return changed_mapping(self, held, near) if near else held
+
+    def _stands_in(self, node: ast.AST, function: int) -> bool:
+        return self.places.get(id(node), TOP).function == function
+
+    def _sites_above(self, function: int) -> dict[int, ast.Call]:
+        """Return the calls that lead to a function, by their identity."""
+        found, waiting, seen = dict[int, ast.Call](), [function], set[int]()
+        while waiting:
+            inner = waiting.pop()
+            names = (each for each, node in self.functions.items() if id(node) == inner)
+            for site in (
+                () if inner in seen else chain(*(self.sites.get(each, ()) for each in names))
+            ):
+                found[id(site)] = site
+                waiting.append(self.places.get(id(site), TOP).function)
+            seen.add(inner)
+        return found
 
 
 class Link:

@@ -285,14 +285,18 @@ class Launcher(LauncherOptions):
         """
         test = node.test if isinstance(node, ast.If) else node.subject
         self.left.append(Gap(line=node.lineno, source=written(test)[:MOST_SHOWN], reason=reason))
-        starting = [each for each in bodies if self.starts_in(each)]
-        if starting:
-            self._block(starting[0])
+        starting = self.starting_of(bodies)
+        if starting is not None:
+            self._block(starting)
             return
         if self.frames and any(map(returns, bodies)):
             self.frames[-1].undecided = f"is what {written(test)[:MOST_SHOWN]} decides"
         parts = (part for each in bodies for part in each)
         self._forget([each for each in parts if not self.only_adds(each)])
+
+    def starting_of(self, bodies: Sequence[Sequence[ast.stmt]]) -> Sequence[ast.stmt] | None:
+        """Return the first of some blocks in which a start stands; None where it stands in none."""
+        return next((each for each in bodies if self.starts_in(each)), None)
 
     def only_adds(self, node: ast.stmt) -> bool:
         """Tell whether a statement only adds to a text or a list, which is left out where nobody knows whether it runs."""

@@ -226,13 +226,17 @@ def _imported_beside(path: Path, tree: ast.Module, library: str) -> frozenset[st
     found = set[str]()
     for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
         beside = module_beside(path, node.module or "")
-        if beside is None or library in beside.parts[:-1]:
+        if beside is None or any(_is_package(each, library) for each in beside.parents):
             continue
         own = _made_of_nothing_in(beside) if _names(beside, library) else None
         found |= {
             each.asname or each.name for each in node.names if own is None or each.name in own
         }
     return frozenset(found)
+
+
+def _is_package(folder: Path, library: str) -> bool:
+    return folder.name == library and (folder / PACKAGE).is_file()
 
 
 def _made_of_nothing_in(module: Path) -> frozenset[str]:

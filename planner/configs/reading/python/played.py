@@ -5,10 +5,10 @@ functions come to is known only along the way; nothing is run for it.
 """
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.python.launcher import Launcher
@@ -167,13 +167,28 @@ class Played(Launcher):
 
     def starts_in(self, body: Sequence[ast.stmt]) -> bool:
         """Tell whether one of the calls that matter stands in a block."""
-        calls = [each for part in body for each in ast.walk(part) if isinstance(each, ast.Call)]
+        return self._matters(body)
+
+    def starting_of(self, bodies: Sequence[Sequence[ast.stmt]]) -> Sequence[ast.stmt] | None:
+        """Return the block in which a call that matters stands, or the only one that leads to such a call by the program's functions.
+
+        Of several that lead to one, nobody knows what it is given.
+        """
+        leading = [each for each in bodies if self._matters(self._called_by(each))]
+        found = super().starting_of(bodies)
+        return leading[0] if found is None and len(leading) == 1 else found
+
+    def _matters(self, body: Sequence[ast.stmt]) -> bool:
+        return any(fits(dotted(each.func), self.calls) for each in _calls_in(body))
+
+    def _called_by(self, body: Sequence[ast.stmt]) -> Sequence[ast.stmt]:
+        """Return the statements of the program's functions that a block calls by their names."""
         names = [*self.around(), self.names]
-        called = {dotted(each.func) for each in calls}
-        own = (held[name] for held in names for name in called if name in held)
-        inner = [each.node for each in own if isinstance(each, Code)]
-        calls += [each for node in inner for each in ast.walk(node) if isinstance(each, ast.Call)]
-        return any(fits(dotted(each.func), self.calls) for each in calls)
+        called = {dotted(each.func) for each in _calls_in(body)}
+        own = [held[name] for held in names for name in called if name in held]
+        return [
+            each.node for each in own if isinstance(each, Code) and isinstance(each.node, Function)
+        ]
 
     def set_target(self, target: ast.expr, value: Any) -> None:  # noqa: ANN401
         """Set a name, an attribute or an item; nothing of a mapping is known once one that is not known is set."""
@@ -191,9 +206,9 @@ class Played(Launcher):
     def _forget(self, nodes: Iterable[ast.AST]) -> None:
         """Know nothing of what statements may change that are not followed, whatever else it is called."""
         there = list(nodes)
-        kept = {name: held for each in there for name, held in held_by_parts(self, each)}
-        for each in there:
-            lose_changed(self, each)
+        whole = ast.List(elts=cast(list[ast.expr], there))  # one may change what another has named
+        kept = dict(held_by_parts(self, whole))
+        lose_changed(self, whole)
         super()._forget(there)
         for name, held in kept.items():
             self.set_target(ast.Name(id=name), held)
@@ -215,13 +230,17 @@ class Played(Launcher):
             return answer
         if fits(name, ENVIRONMENT) and node.args:
             self._check_variable(str(self.value(node.args[0], depth)))
-        if handed_back(node) is not node:
-            return self._handed_back(node, depth)
         if last in SENT_ELSEWHERE and isinstance(node.func, ast.Attribute):
             own = self._own(node.func.value, depth)
             if isinstance(own, Code):
                 return self._called(own, node, depth)
         return super().of_call(node, depth)
+
+    def _of_others(self, node: ast.Call, name: str, depth: int) -> Any:  # noqa: ANN401
+        """Return what a call returns of a function that is not the program's own, the model that it hands back among them."""
+        if handed_back(node) is not node:
+            return self._handed_back(node, depth)
+        return super()._of_others(node, name, depth)
 
     def _handed_back(self, node: ast.Call, depth: int) -> Any:  # noqa: ANN401
         """Return the model that a call hands back; what else it is given may be made there, as adapters are."""
@@ -392,3 +411,7 @@ def is_plain(held: Any) -> bool:  # noqa: ANN401
         elif not (each is None or isinstance(each, str | int | float | Unknown)):
             return False
     return True
+
+
+def _calls_in(body: Sequence[ast.stmt]) -> Iterator[ast.Call]:
+    return (each for part in body for each in ast.walk(part) if isinstance(each, ast.Call))

@@ -446,7 +446,9 @@ class Program(Changing):
         held = [self.value(each, depth) for each in values]
         if any(each != held[0] for each in held):
             raise UnknownValueError("is set in more than one way")
-        return self.changed(node, held[0])
+        outside = node.id not in self.parameters
+        whole = self.changed_outside(node, held[0]) if outside else held[0]
+        return self.changed(node, whole)
 
     def of_attribute(self, node: ast.Attribute, depth: int) -> Any:  # noqa: ANN401
         """Return a data type, an attribute of an object of the program's, or an option of the command line."""

@@ -18,6 +18,7 @@ from rlplan.planner.configs.reading.python.syntax import (
     defaults_of,
     dotted,
     reset_in,
+    reset_names,
     root_of,
 )
 from rlplan.planner.configs.reading.python.values import Unknown
@@ -33,7 +34,7 @@ def lose_changed(program: Launcher, node: ast.AST) -> None:
     parts = {id(part): (name, key) for part, name, key in _parts_set_in(node)}
     for name, key in parts.values():
         _lose_part(_held(names, name), key)
-    for name in _changed_in(node, parts):
+    for name in (*_changed_in(node, parts), *_changed_by_another_name(node)):
         _lose(_held(names, name))
     for call, code in _called_in(node, names):
         if _changes_given(code, set()):
@@ -51,11 +52,27 @@ def held_by_parts(program: Launcher, node: ast.AST) -> Iterator[tuple[str, Any]]
         for part in ast.walk(node)
         if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Load)
     }
-    others |= {*_changed_in(node, parts)}
+    others |= {*_changed_in(node, parts), *_changed_by_another_name(node)}
     for name in {*parts.values()} - others:
         held = _held(names, name)
         if isinstance(held, dict | Made):
             yield name, held
+
+
+def _changed_by_another_name(node: ast.AST) -> Iterator[str]:
+    """Yield the names of what may be changed by a name that the statements themselves give it, or by a function that they define."""
+    changed = {*_changed_in(node)}
+    own = {each.name for each in ast.walk(node) if isinstance(each, Function)}
+    for part in ast.walk(node):
+        held: ast.AST | None = None
+        if isinstance(part, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            held = part.value if changed & {*reset_names(part)} else None
+        elif isinstance(part, ast.For | ast.AsyncFor | ast.comprehension):
+            held = part.iter if changed & {*reset_names(part.target)} else None
+        elif isinstance(part, ast.Call) and root_of(part.func) in own:
+            held = part
+        if held is not None:
+            yield from (each.id for each in ast.walk(held) if isinstance(each, ast.Name))
 
 
 def _parts_set_in(node: ast.AST) -> Iterator[tuple[ast.AST, str, str]]:
