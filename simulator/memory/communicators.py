@@ -86,8 +86,8 @@ def _groups(table: PlacedTasks) -> list[tuple[Ints, Ints]]:
 
     Ranks that share states in groups of some of them meet in these, and in one with those that hold copies of theirs.
     Megatron-Core (0.13, optimizer/__init__.py, transformer/moe/token_dispatcher.py) has beside those of data, tensors, stages and
-    context: the process's first group; one of all ranks over which gradients' norms are added up; and, of experts, those
-    that count tokens and those that share an expert's gradients.
+    context: the process's first group and, of experts, those that count tokens; of what learns one of all ranks over which
+    gradients' norms are added up, and those that share an expert's gradients.
     """
     columns = table.columns
     one = np.ones_like(columns.tp)
@@ -103,8 +103,11 @@ def _groups(table: PlacedTasks) -> list[tuple[Ints, Ints]]:
         return groups
     ranks, width = columns.tp * data * columns.pp, _expert_width(table)
     counting = np.where(columns.ep > 1, width * columns.ep, 1)
+    groups += [(ranks, one), (counting, one)]
+    if not table.any.trains_role:
+        return groups
     sharing = np.where(columns.ep > 1, columns.tp * data // (width * columns.ep), 1)
-    return [*groups, (ranks, one), (ranks, one), (counting, one), (sharing, width * columns.ep)]
+    return [*groups, (ranks, one), (sharing, width * columns.ep)]
 
 
 def _expert_width(table: PlacedTasks) -> Ints:

@@ -70,6 +70,8 @@ def test_megatron_meets_in_more_groups_than_its_model_is_cut_into():
     """Of TP 2, PP 2 and DP 2 on 8 A100: three groups of two, two of all eight, and two of stages that send to each other."""
     terms = memory_of("actor.update", layout(tp=2, pp=2, dp=2)).transient
     assert terms[COMMUNICATORS] / MIB == 3 * 544 + 2 * 796 + 2 * 640
+    compared = memory_of("reference.compute_log_prob", layout(tp=2, pp=2, dp=2)).transient
+    assert compared[COMMUNICATORS] / MIB == 3 * 544 + 796 + 2 * 640  # no gradients' norm
     alone = memory_of("actor.update", layout("fsdp2-hf", dp=8, zero=3)).transient
     assert alone[COMMUNICATORS] / MIB == 796
 
