@@ -118,7 +118,8 @@ class FrameworkSheet:
             after each; else they come before an update's passes, as master copies of weights do.
         gathers_from_host: Whether weights of a model that only infers, where they leave the GPUs, are copied from the host's memory
             with each micro-batch, a layer's shard before it is gathered; else once before the passes.
-        gathers_stored: Whether they lie there in the format in which its trainers keep weights; else in that of products.
+        gathers_stored: Whether a reference's lie there in the format in which its trainers keep weights; else, and of reward models, in that
+            of products.
         leaves_after_passes: Whether weights of a model that is trained, where they leave the GPUs, leave them after passes without an
             update too; and a reference's, but where every rank has a shard of them.
         collects_seconds: Of Python's collection of garbage, with which each move of weights between the GPUs and the host ends, and

@@ -360,7 +360,8 @@ def shard_from_host(placed: PlacedTask) -> Estimate:
 
 def _shard_bytes(placed: PlacedTask) -> int:
     """Return the bytes of a rank's shard of all weights, frozen ones included."""
-    stored = placed.trains_role or placed.framework.gathers_stored
+    compared = placed.framework.gathers_stored and placed.task.role == "reference"
+    stored = placed.trains_role or compared
     value = placed.stored.weight_bytes if stored else placed.shard.value_bytes
     return math.ceil((placed.parameters + placed.adapter_parameters) * value / placed.state_ranks)
 

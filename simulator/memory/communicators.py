@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from rlplan.sheets import DeviceSheet
-from rlplan.simulator.columns import Ints
+from rlplan.simulator.columns import Flags, Ints
 from rlplan.simulator.placed import PlacedTasks
 from rlplan.units import MIB
 
@@ -23,24 +23,25 @@ CONNECTION_BYTES: Final = 12 * MIB
 # Channels between GPUs of one node that a switch or a mesh of NVLink connects: of collectives, and of sends to one rank.
 CHANNELS: Final = 24
 SEND_CHANNELS: Final = 32
-# Slots of sends over the network: 32 channels, 16 steps, and 512 KiB where all ranks share a node, 128 KiB else. A group makes them
-# whether it sends over the network or not.
-SHARED_BYTES: Final = 32 * 16 * MIB // 2
-SHARED_APART_BYTES: Final = 32 * 16 * MIB // 8
+# Slots of sends over the network that a group has for each channel, whether it sends over the network or not: 16 steps of 512 KiB where
+# NVLink connects all ranks, of 128 KiB else. Of the channels there are then as many as the next power of 2.
+SHARED_BYTES: Final = 16 * MIB // 2
+SHARED_APART_BYTES: Final = 16 * MIB // 8
 # Channels of a group over nodes for each rank that a node has of it, as each has a network card, and of sends to one rank in it.
 APART_CHANNELS: Final = 2
 # What a rank at which a channel leaves the node has more: a tree's three neighbours there, for receiving and for sending.
 LEAVING_BYTES: Final = 56 * MIB
 # Two ranks are each other's neighbours on both sides, and add up without the switch.
 PAIR: Final = 2
-# Reductions in the switch (NVLS): 16 channels, for each rank two buffers of 8 steps of 128 KiB.
-SWITCH_BYTES: Final = 16 * 2 * MIB
-SWITCHED: Final = frozenset({"hopper", "blackwell"})
-# Two ranks of a group over PCIe: few channels, and blocks of 128 KiB.
+# Reductions in the switch (NVLS): channels in one node and over nodes (since 2.27; transport/nvls.cc), and of each for each rank, at most
+# 32, two buffers of 8 steps of 128 KiB.
+SWITCH_CHANNELS: Final = {"hopper": (16, 16), "blackwell": (24, 32)}
+SWITCH_BYTES: Final = 2 * MIB
+SWITCH_RANKS: Final = 32
+# Two ranks of a group over PCIe: few channels.
 SLOW_CHANNELS: Final = 4
-SLOW_SHARED_BYTES: Final = 8 * MIB
 FAST_BYTES_PER_SECOND: Final = 1.0e11
-# Ascend's library has two buffers of 200 MB for each group (CANN, HCCL_BUFFSIZE).
+# Ascend's library has two buffers of 200 MB for each group, to send and to receive (CANN 8.0 to 9.0, environment variables, HCCL_BUFFSIZE).
 ASCEND: Final = "ascend"
 HCCL_BYTES: Final = 2 * 200 * MIB
 MEGATRON: Final = "megatron"
@@ -83,15 +84,17 @@ def _deepep_bytes(table: PlacedTasks, near: Ints) -> Ints:
 def _groups(table: PlacedTasks) -> list[tuple[Ints, Ints]]:
     """Return the ranks of each group in which collectives run, and how far apart they stand.
 
+    Ranks that share states in groups of some of them meet in these, and in one with those that hold copies of theirs.
     Megatron-Core (0.13, optimizer/__init__.py, transformer/moe/token_dispatcher.py) has beside those of data, tensors, stages and
-    context: the process's first group; one of all ranks over which gradients' norms are added up; and, of experts, those
-    that count tokens and those that share an expert's gradients.
+    context: the process's first group and, of experts, those that count tokens; of what learns one of all ranks over which
+    gradients' norms are added up, and those that share an expert's gradients.
     """
     columns = table.columns
     one = np.ones_like(columns.tp)
-    data = columns.dp * columns.cp
+    data, shards = columns.dp * columns.cp, columns.state_ranks
     groups = [
-        (data, columns.tp),
+        (shards, columns.tp),
+        (data // shards, columns.tp * shards),
         (columns.tp, one),
         (columns.pp, columns.tp * data),
         (columns.cp, columns.tp),
@@ -100,8 +103,11 @@ def _groups(table: PlacedTasks) -> list[tuple[Ints, Ints]]:
         return groups
     ranks, width = columns.tp * data * columns.pp, _expert_width(table)
     counting = np.where(columns.ep > 1, width * columns.ep, 1)
+    groups += [(ranks, one), (counting, one)]
+    if not table.any.trains_role:
+        return groups
     sharing = np.where(columns.ep > 1, columns.tp * data // (width * columns.ep), 1)
-    return [*groups, (ranks, one), (ranks, one), (counting, one), (sharing, width * columns.ep)]
+    return [*groups, (ranks, one), (sharing, width * columns.ep)]
 
 
 def _expert_width(table: PlacedTasks) -> Ints:
@@ -132,16 +138,41 @@ def _group_bytes(device: DeviceSheet, ranks: Ints, near: Ints) -> Ints:
     if device.architecture == ASCEND:
         return np.where(ranks > 1, HCCL_BYTES, 0)
     apart = near < ranks
-    fast = device.intra_node_bytes_per_second >= FAST_BYTES_PER_SECOND
-    inside = CHANNELS if fast else SLOW_CHANNELS
-    channels = np.where(apart, np.minimum(APART_CHANNELS * near, inside), inside)
+    channels = _channels(device, near, apart)
     back = np.where(ranks > PAIR, (ranks - 1) / ranks, 0.0)
     rings = channels * CONNECTION_BYTES * (1 + back)
-    shared = np.where(apart, SHARED_APART_BYTES, SHARED_BYTES if fast else SLOW_SHARED_BYTES)
     leaving = np.where(apart, APART_CHANNELS * LEAVING_BYTES, 0)
-    switched = fast and device.architecture in SWITCHED
-    switch = np.where(near > PAIR, SWITCH_BYTES * near, 0) if switched else 0
-    return np.where(ranks > 1, np.rint(rings + shared + leaving + switch), 0).astype(np.int64)
+    held = rings + _shared_bytes(device, channels, apart) + leaving
+    return np.where(ranks > 1, np.rint(held + _switch_bytes(device, near, apart)), 0).astype(
+        np.int64
+    )
+
+
+def _is_fast(device: DeviceSheet) -> bool:
+    return device.intra_node_bytes_per_second >= FAST_BYTES_PER_SECOND
+
+
+def _channels(device: DeviceSheet, near: Ints, apart: Flags) -> Ints:
+    """Return the channels of a group's collectives."""
+    inside = CHANNELS if _is_fast(device) else SLOW_CHANNELS
+    return np.asarray(
+        np.where(apart, np.minimum(APART_CHANNELS * near, inside), inside), dtype=np.int64
+    )
+
+
+def _shared_bytes(device: DeviceSheet, channels: Ints, apart: Flags) -> Ints:
+    """Return what all sends of a group over the network share, by the channels of its collectives."""
+    slots = 2 ** np.ceil(np.log2(channels)).astype(np.int64)
+    near = SHARED_BYTES if _is_fast(device) else SHARED_APART_BYTES
+    return np.asarray(slots * np.where(apart, SHARED_APART_BYTES, near), dtype=np.int64)
+
+
+def _switch_bytes(device: DeviceSheet, near: Ints, apart: Flags) -> Ints:
+    if not _is_fast(device) or device.architecture not in SWITCH_CHANNELS:
+        return np.zeros_like(near)
+    inside, over = SWITCH_CHANNELS[device.architecture]
+    held = np.where(apart, over, inside) * np.minimum(near, SWITCH_RANKS) * SWITCH_BYTES
+    return np.where(near > PAIR, held, 0)
 
 
 def _sends_bytes(table: PlacedTasks, node: int) -> Ints:
@@ -153,12 +184,14 @@ def _sends_bytes(table: PlacedTasks, node: int) -> Ints:
 
 
 def _exchange_bytes(device: DeviceSheet, ranks: Ints, near: Ints) -> Ints:
-    """Return what a group holds in which each rank sends to each other: many channels to each in one node, few where some are elsewhere."""
+    """Return what a group holds in which each rank sends to each other: many channels to each in one node, few where some are elsewhere.
+
+    What comes over the network has slots like those of what goes.
+    """
     if device.architecture == ASCEND:
         return np.full_like(ranks, HCCL_BYTES)
     apart = near < ranks
-    fast = device.intra_node_bytes_per_second >= FAST_BYTES_PER_SECOND
-    inside = SEND_CHANNELS if fast else SLOW_CHANNELS
+    inside = SEND_CHANNELS if _is_fast(device) else SLOW_CHANNELS
     channels = np.where(apart, APART_CHANNELS, inside)
-    shared = np.where(apart, SHARED_APART_BYTES, SHARED_BYTES if fast else SLOW_SHARED_BYTES)
+    shared = _shared_bytes(device, _channels(device, near, apart), apart) * np.where(apart, 2, 1)
     return np.asarray((near - 1) * channels * CONNECTION_BYTES + shared, dtype=np.int64)

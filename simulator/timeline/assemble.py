@@ -359,23 +359,22 @@ def _of_usual_dispatchers(plan: Plan, facts: Facts) -> Iterator[str]:
 def _of_shards_over_nodes(plan: Plan, facts: Facts) -> Iterator[str]:
     """Yield what a network that nobody has named may cost where ranks of several nodes spread weights among them."""
     framework = facts.framework(plan.job.framework)
-    taken = [
-        group
+    linked = {
+        group.gpu: group.linked_gpus
         for group in plan.job.cluster
         if group.nodes > 1
         and "inter_node_gbps"
         in taken_from_sheet(
             group, facts.device(group.gpu).sheet, keeps_domains=framework.keeps_domains
         )
-    ]
+    }
     over = [
         name
         for name, layout in plan.tasks.items()
         if name.endswith(".update")
         and layout.zero == FULLY_SHARDED
-        and any(
-            (layout.shard_ranks or layout.dp * layout.cp) > group.linked_gpus for group in taken
-        )
+        and layout.tp * (layout.shard_ranks or layout.dp * layout.cp)
+        > linked.get(plan.pool_of(name).device, plan.job.gpus)
     ]
     if over:
         yield (

@@ -214,6 +214,17 @@ def test_a_reference_of_verl_lies_on_the_host_in_fp32_since_its_configuration_sa
     assert seconds[1:] == pytest.approx([2 * seconds[0]] * 2, rel=0.05)
 
 
+def test_a_reward_model_of_verl_lies_on_the_host_in_bf16_in_every_version():
+    """Its worker reads it so, whatever a configuration says of models that are trained (`RewardModelWorker`)."""
+    chosen = layout("fsdp2-hf", dp=16, zero=3, offload=True, micro_batch=8)
+    task = next(each for each in PPO.values() if each.role == "reward")
+    early, late = [
+        parts_of(task, chosen, replace(JOB, framework=name))["weights from host"]
+        for name in ("verl-fsdp-0.5", "verl-fsdp-0.6")
+    ]
+    assert late == pytest.approx(early, rel=0.01)
+
+
 @pytest.mark.parametrize(
     ("limit_seconds", "each_seconds"), [(None, 0.01), (0.5, 0.01), (0.002, 0.002)]
 )

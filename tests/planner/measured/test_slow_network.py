@@ -16,6 +16,7 @@ from rlplan.planner.measured.slow_network import slow_network_gbps
 from rlplan.profiles.catalog import resolve_job
 from rlplan.profiles.facts import load_facts
 from rlplan.simulator.simulate import simulate
+from rlplan.simulator.timeline.assemble import _of_shards_over_nodes
 from tests.planner.measured.test_checking import KEYS, MEAN, write_console
 
 TRAINING = ("update_actor", "old_log_prob", "reference")
@@ -134,6 +135,8 @@ def test_a_log_of_slow_sockets_is_told_to_look_at_the_network(ran, tmp_path):
         (2, 3200.0, None, True),
         (2, 400.0, None, False),
         (2, None, 8, False),
+        (2, None, 4, False),
+        (4, None, 4, False),
     ],
 )
 def test_a_forecast_says_what_a_network_that_nobody_named_may_cost(
@@ -150,3 +153,20 @@ def test_a_forecast_says_what_a_network_that_nobody_named_may_cost(
     assert (
         any("gathers weights over nodes by RDMA" in each for each in forecast.assumptions) == told
     )
+
+
+def test_ranks_that_stand_apart_by_tensor_parallelism_gather_over_nodes_too(ran):
+    """Eight ranks of TP 2 are sixteen GPUs, of which a node has eight; a network beside another pool's GPUs is not theirs."""
+    group = replace(ran.plan.job.cluster[0], nodes=2, gpus_per_node=8)
+    layout = replace(ran.plan.tasks["actor.update"], tp=2, dp=8, cp=1, shard_ranks=None)
+    plan = replace(
+        ran.plan,
+        job=replace(ran.plan.job, cluster=(group,)),
+        tasks=ran.plan.tasks.with_item("actor.update", layout),
+    )
+    assert list(_of_shards_over_nodes(plan, ran.facts))
+    near = replace(group, gpu="h200", nodes=1)
+    other = replace(plan, job=replace(plan.job, cluster=(group, near)))
+    pools = tuple(replace(pool, device="h200") for pool in plan.pools)
+    assert list(_of_shards_over_nodes(other, ran.facts))
+    assert not list(_of_shards_over_nodes(replace(other, pools=pools), ran.facts))
