@@ -83,6 +83,7 @@ def test_the_network_with_which_all_of_training_is_slow_is_found(ran, gbps):
         (1.2, 1.2),  # no stage is slower than stages are known
         (1.6, 40.0),  # an update moves more than a pass does
         (4.0, None),  # one stage alone
+        (2.0, 2.0),  # so is the reference, each of whose copies lies in one node
     ],
 )
 def test_no_network_is_named_where_one_rate_does_not_explain_all_stages(ran, update, passes):
