@@ -753,4 +753,6 @@ class Run:
         drop_iterations(self._out / METRICS_FILE, self.done)
         drop_evaluations(self._out, self.done)
         self._folder.best = self._evaluations.best
+        if self._by_length is not None:  # a checkpoint that is passed over may be that of a move
+            self._by_length = self._by_length.since(plan_began(self._out, self.done))
         return self.done

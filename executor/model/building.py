@@ -128,7 +128,10 @@ def _text_config(path: Path, family: str, config: Mapping[str, Any]) -> Any:
         problem, field = "is of no family that runs here", "text_config.model_type"
         allowed = listed(families)
         raise FileError(str(path), problem, field=field, value=text.model_type, allowed=allowed)
-    text.tie_word_embeddings = whole.tie_word_embeddings
+    # Files of before version 5 of `transformers` say nothing, and then the text model's class does; who says no has a matrix of its own.
+    told = [each.get(TIED) for each in (config, config.get("text_config") or {})]
+    told = [each for each in told if each is not None]
+    text.tie_word_embeddings = all(told) if told else text.tie_word_embeddings
     text.quantization_config = getattr(whole, "quantization_config", None)
     return text
 
@@ -344,6 +347,7 @@ def _normed(rows: Tensor, norm: Any) -> Tensor:
 # A router's bias by which experts are chosen, and not weighed: no gradient trains it, so it stays as its folder has it.
 ROUTER_BIAS = "e_score_correction_bias"
 EMBEDDING = "backbone.embed_tokens.weight"
+TIED = "tie_word_embeddings"
 HEAD = "head.weight"
 OFFLOADED = "full-offload"
 

@@ -45,6 +45,10 @@ class WantedByLength:
         """Return the same by another plan's table, which holds from an iteration on."""
         return WantedByLength(table, first, self._tokens)
 
+    def since(self, first: int) -> "WantedByLength":
+        """Return the same by a table that holds from another iteration on, such as where a run goes back before it."""
+        return self.by(self._table, first)
+
     def note(self, iteration: int, tokens: float) -> None:
         """Take note of the mean tokens of an iteration's responses; those of it and of later ones are forgotten."""
         self._tokens = {at: each for at, each in self._tokens.items() if at < iteration}

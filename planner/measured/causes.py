@@ -31,6 +31,8 @@ from rlplan.trainers import ExpertOrder
 from rlplan.units import show_seconds
 from rlplan.workload import longest, mean_length
 
+# From here on rates are said in whole Gbit/s.
+WHOLE_GBPS = 10
 # Of slime and miles, whose trainers pack unless it says otherwise.
 ROWS_FORMAT = "qkv-format"
 # A longest response of more times the mean leaves most of a batch's running slots empty at its end: of lengths
@@ -431,7 +433,7 @@ def network(stage: StageCheck, subject: Subject) -> str | None:
         return None
     taken = subject.plan.job.cluster[0].inter_node_gbps
     return (
-        f"network: with {gbps:,.2g} Gbit/s a node between nodes, where {taken:,g} are taken, all stages of training that use it take "
+        f"network: with {gbps:{',.0f' if gbps >= WHOLE_GBPS else '.2g'}} Gbit/s a node between nodes, where {taken:,g} are taken, all stages of training that use it take "
         "about what they took: look whether NCCL goes over sockets, or over one card of several (NCCL_DEBUG=INFO prints NET/Socket or NET/IB and "
         "the cards); inter_node_gbps of the node group forecasts with what there is"
     )

@@ -47,13 +47,15 @@ def slow_network_gbps(
         if measured_seconds.get(name, 0.0) > 0 and seconds_of(name, forecast) > 0
     }
     rate = _network_gbps(plan)
-    if rate is None or all(measured_seconds[name] < LEAST_TIMES * now[name] for name in now):
+    is_slow = {name for name in now if measured_seconds[name] >= LEAST_TIMES * now[name]}
+    if rate is None or not is_slow:
         return None
     slow = _seconds_at(plan, facts, rate * SLOW_SHARE, tuple(now), seconds_of)
-    now = {name: seconds for name, seconds in now.items() if slow[name] >= LEAST_TIMES * seconds}
-    measured = {name: measured_seconds[name] for name in now}
-    if len(now) < LEAST_STAGES or any(measured[name] < LEAST_TIMES * now[name] for name in now):
+    crosses = {name for name in now if slow[name] >= LEAST_TIMES * now[name]}
+    if crosses != is_slow or len(crosses) < LEAST_STAGES:
         return None
+    now = {name: seconds for name, seconds in now.items() if name in crosses}
+    measured = {name: measured_seconds[name] for name in now}
     known = {rate: sum(now.values()), rate * SLOW_SHARE: sum(slow[name] for name in now)}
     for _ in range(CORRECTIONS):
         found = _rate_of(known, sum(measured.values()))

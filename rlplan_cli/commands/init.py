@@ -192,6 +192,10 @@ def _measured(
 
 def _rule_of(answers: Sequence[object]) -> str | None:
     """Return the rule that compares with answers: of worked solutions in GSM8K's form the last numbers, of others the texts."""
+    from rlplan.executor.learning.answers import last_number
+
     if None in answers:
         return None
-    return "numeric_match" if all(MARK in str(each) for each in answers) else "exact_match"
+    marked = [str(each).rpartition(MARK) for each in answers]
+    is_solved = all(mark and last_number(behind) is not None for _, mark, behind in marked)
+    return "numeric_match" if is_solved else "exact_match"

@@ -1,10 +1,15 @@
 """How many replicas are wanted as responses grow: what they ask for within chance, an iteration ahead, and alike in a resumed run."""
 
+from collections import deque
 from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rlplan.executor.control import run as runs
+from rlplan.executor.control.moving import PLAN_BEFORE
 from rlplan.executor.workers.wanted import FEWEST, WantedByLength
 from rlplan.files.frozen import FrozenDict
 from rlplan.replicas import LengthRow, ReplicaTable
@@ -80,6 +85,27 @@ def test_only_numbers_of_the_table_are_wanted_and_what_is_asked_ahead_stays(toke
     wanted, ahead = told(tokens)
     assert {*wanted} <= {each.replicas for each in TABLE.rows}
     assert ahead == wanted[1 : len(tokens) + 1]
+
+
+def test_a_run_that_goes_back_before_its_plans_beginning_wants_replicas_by_its_table_there(
+    monkeypatch, tmp_path
+):
+    """The checkpoint of the move after six iterations is broken, and that after four is taken."""
+    (tmp_path / PLAN_BEFORE.format(2)).touch()
+    (tmp_path / PLAN_BEFORE.format(6)).touch()
+    earlier: Any = SimpleNamespace(state=SimpleNamespace(iteration=4))
+    monkeypatch.setattr(runs, "whole_checkpoint", lambda _: earlier)
+    moved = WantedByLength(TABLE).by(FEWER, 6)
+    run: Any = SimpleNamespace(
+        checkpoint=object(),
+        finished=deque(),
+        _out=tmp_path,
+        _folder=SimpleNamespace(),
+        _evaluations=SimpleNamespace(best=None),
+        _by_length=moved,
+    )
+    assert runs.Run._go_back(run) == 4
+    assert run._by_length.at(4) == WantedByLength(FEWER, 2).at(4)
 
 
 FEWER = ReplicaTable(rows=(row(0.0, 20.0, 1), row(90.0, 120.0, 2)), begins=30.0)

@@ -257,6 +257,15 @@ def test_init_takes_rows_in_gsm8ks_form_by_their_column_and_last_number(project,
     assert (alone.code, "--prompt-column: is for an actor" in alone.err) == (2, True)
 
 
+@pytest.mark.parametrize("answer", ["5", "Two of 5. #### five"])
+def test_init_compares_texts_where_no_number_stands_behind_the_mark(project, rlplan, answer):
+    row = {"prompt": "2 + 3?", "answer": answer}
+    Path("asked.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    assert rlplan("init", "new.yaml", "--prompts", "asked.jsonl").code == 0
+    job = yaml.safe_load(Path("new.yaml").read_text())
+    assert job["rewards"]["function"] == "exact_match"
+
+
 def test_init_says_that_weights_of_a_configuration_alone_are_random(project, rlplan):
     model_folder(project, weights=False)
     for model, tokenizer in (("model", "model"), ("tiny", "bytes")):

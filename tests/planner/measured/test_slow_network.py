@@ -1,6 +1,7 @@
 """A network between nodes that is slower than the job has it."""
 
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,6 +84,7 @@ def test_the_network_with_which_all_of_training_is_slow_is_found(ran, gbps):
         (1.2, 1.2),  # no stage is slower than stages are known
         (1.6, 40.0),  # an update moves more than a pass does
         (4.0, None),  # one stage alone
+        (2.0, 2.0),  # so is the reference, each of whose copies lies in one node
     ],
 )
 def test_no_network_is_named_where_one_rate_does_not_explain_all_stages(ran, update, passes):
@@ -100,12 +102,13 @@ def test_shards_of_one_node_cross_no_network(ran):
     assert found_of(alone, slow) is None
 
 
-def test_a_log_of_slow_sockets_is_told_to_look_at_the_network(ran, tmp_path):
+@pytest.mark.parametrize("gbps", [6.5, 25.0, 160.0])
+def test_a_log_of_slow_sockets_is_told_to_look_at_the_network(ran, tmp_path, gbps):
     slow = simulate(ran.plan, ran.facts)
     own = {
         stage: sum(c.seconds for c in slow.costs if c.name in t) for stage, t in STAGE_TASKS.items()
     }
-    measured = own | by_stage(at_rate(ran, 25.0))
+    measured = own | by_stage(at_rate(ran, gbps))
     keys = KEYS["verl"]
     rows = []
     for step in range(1, 6):
@@ -124,7 +127,10 @@ def test_a_log_of_slow_sockets_is_told_to_look_at_the_network(ran, tmp_path):
         if any("network: " in c for c in each.causes)
     }
     (told,) = causes.values()  # once, beside the longest stage
-    assert any("NET/Socket" in each and "3,200 are taken" in each for each in told), told
+    (words,) = (each for each in told if each.startswith("network: "))
+    assert "NET/Socket" in words
+    said = re.search(r"with ([\d.]+) Gbit/s a node between nodes, where 3,200 are taken", words)
+    assert float(said[1]) == pytest.approx(gbps, rel=0.02)
 
 
 @pytest.mark.parametrize(
