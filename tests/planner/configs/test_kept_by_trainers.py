@@ -135,11 +135,12 @@ def test_what_may_lie_beside_an_engine_that_wakes_is_left_free_and_no_less_than_
     assert sure_share("actor.update", trains, 0.2) == 1 - UNSURE
 
 
-@pytest.mark.parametrize(("share", "verdict"), [(0.35, "fits"), (0.6, "may not fit")])
+@pytest.mark.parametrize(("share", "verdict"), [(0.4, "fits"), (0.7, "may not fit")])
 def test_a_share_that_measured_blocks_would_not_leave_is_doubted_with_the_reason(
     tmp_path, share, verdict
 ):
     path = recipe_in(tmp_path, fp8="true", share=share)
+    path.write_text(path.read_text().replace("Qwen3-8B", "Qwen3-4B"))  # an update far from full
     checked = check_config("nemo-rl", [str(path)], options_of())
     assert checked.verdict == verdict
     said = f"{17_100_000_000 / GIB:.1f} GiB of blocks that its allocator does not give back"
