@@ -7,10 +7,7 @@ from rlplan.planner.configs.broken import keys_of_a_copy
 from rlplan.planner.configs.models import notes_of_names
 from rlplan.planner.configs.reading.composed import OF_MISSING
 from rlplan.planner.configs.reading.given import OF_WORK
-from rlplan.planner.configs.reading.settings import (
-    Keys,
-    Settings,
-)
+from rlplan.planner.configs.reading.settings import Keys, Settings
 from rlplan.planner.configs.run import Run
 from rlplan.profiles.catalog import load_engine
 
@@ -56,7 +53,7 @@ def notes_of(
     yield from _below_the_command(settings)
     if settings.version_reason:
         yield f"{settings.sheet.title} {settings.sheet.version}, {settings.version_reason}"
-    if settings.switched:
+    if settings.switched and _is_switched(settings, resolved):
         yield f"vLLM's first engine (V0) generates, as {settings.switched} asks for"
     yield from settings.notes
     yield from _of_taken(settings, keys)
@@ -66,6 +63,13 @@ def notes_of(
     own = () if settings.told is None else (sheets["actor"],)
     yield from notes_of_names(each for each in sheets.values() if each not in own)
     yield from _expert_notes(resolved)
+
+
+def _is_switched(settings: Settings, resolved: Job) -> bool:
+    """Tell whether the engine that generates is one of those that a script's switch puts in the place of others."""
+    engine = resolved.engines.generate or ""
+    switches = settings.sheet.engine_switches.values()
+    return any(engine.startswith(each) for switch in switches for each in switch.values())
 
 
 def _of_taken(settings: Settings, keys: Keys) -> Iterator[str]:

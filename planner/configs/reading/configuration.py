@@ -137,8 +137,8 @@ def start_of(
                     program=program,
                     entry=file_of(name, folder),
                 )
-        handed = (name, *(word.value for word in arguments if word.value.endswith(PYTHON)))
-        is_refused = any(refusal_of(sheet, each) is not None for each in handed)
+        handed = next((each for each, _ in programs_of(arguments)), name)
+        is_refused = any(refusal_of(sheet, each) is not None for each in (name, handed))
         if _is_taken(sheet, name, taken_as) or (
             not is_refused and _is_of_fork(sheet, name, arguments)
         ):

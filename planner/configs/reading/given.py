@@ -110,10 +110,15 @@ UNKNOWN_WORD: Final = "$(...)"
 _UNKNOWN: Final = re.compile(rf"{re.escape(UNKNOWN_WORD)}|\$\{{?\w+\}}?")
 
 
-def flags_of(words: Iterable[Text], file: str, switches: Collection[str] = ()) -> Flat:
+def flags_of(
+    words: Iterable[Text], file: str, switches: Collection[str] = (), *, valued: bool = False
+) -> Flat:
     """Return the values of argparse's flags: one word, several, or none for a switch; a mapping has keys of its own.
 
     What could not be evaluated behind a switch, or behind a flag's value, stands for flags that nobody knows.
+
+    Args:
+        valued: Whether switches may have a value too: `--bf16 $BF16`.
     """
     flat: Flat = {}
     name, values = "", list[Text]()
@@ -140,7 +145,11 @@ def flags_of(words: Iterable[Text], file: str, switches: Collection[str] = ()) -
             keep()
             head, equals, tail = word.value.removeprefix("--").partition("=")
             flag, name, values = word, head, [word.with_value(tail)] if equals else []
-        elif word.gaps and _UNKNOWN.fullmatch(word.value) and (values or name in switches):
+        elif (
+            word.gaps
+            and _UNKNOWN.fullmatch(word.value)
+            and (values or (name in switches and (not valued or word.value == UNKNOWN_WORD)))
+        ):
             gap = word.gaps[0]
             flat[gap.source] = GivenValue(
                 value=gap.reason, where=place_of(word, file), gaps=word.gaps

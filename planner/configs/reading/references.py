@@ -53,7 +53,7 @@ class References:
         Raises:
             LookupError: What it refers to is not known.
         """
-        plain = self._looked_up(path, value, ())
+        plain = self._looked_up(path, value)
         if plain is not UNKNOWN:
             return plain
         from omegaconf import OmegaConf  # noqa: PLC0415 -- only where a reference is more than a place
@@ -75,20 +75,20 @@ class References:
         except OmegaConfBaseException as error:
             raise LookupError(str(value)) from error
 
-    def _looked_up(self, path: Path, value: object, seen: tuple[Path, ...]) -> object:
+    def _looked_up(self, path: Path, value: object) -> object:
         """Return the number or word that a leaf is or refers to; `UNKNOWN` where it is more than that."""
-        if value is None or isinstance(value, int | float):
-            return value
-        if not isinstance(value, str) or value == MISSING or ESCAPES in value:
-            return UNKNOWN
-        if REFERS not in value:
-            return value
-        place = PLACE.fullmatch(value)
-        if place is None or path in seen:
-            return UNKNOWN
-        named = _named(path, *place.groups())
-        at, node = _nearest(self.data, named)
-        return self._looked_up(at, node, (*seen, path)) if at == named else UNKNOWN
+        seen = set[Path]()
+        while isinstance(value, str) and REFERS in value and ESCAPES not in value:
+            place = PLACE.fullmatch(value)
+            if place is None or path in seen:
+                return UNKNOWN
+            seen.add(path)
+            named = _named(path, *place.groups())
+            path, value = _nearest(self.data, named)
+            if path != named:
+                return UNKNOWN
+        plain = isinstance(value, str) and value != MISSING and ESCAPES not in value
+        return value if plain or value is None or isinstance(value, int | float) else UNKNOWN
 
     def _reached(self) -> dict[str, Any] | None:
         """Return the data without what no reference reaches; None where a reference is not plain."""

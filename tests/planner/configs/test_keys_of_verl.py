@@ -540,3 +540,14 @@ def test_engines_beside_megatron_were_one_gpu_wide_unless_told_otherwise(version
     words += ["actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=4"]
     found = imported("verl", words, replace(OPTIONS, version=version))
     assert found.draft.tasks["actor.generate"].tp == tp
+
+
+def test_a_fork_is_not_refused_for_what_a_reward_s_file_is_called(tmp_path):
+    script = tmp_path / "run.sh"
+    words = "data.train_batch_size=64 data.max_prompt_length=512 data.max_response_length=512 trainer.nnodes=1 "
+    words += "trainer.n_gpus_per_node=8 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct "
+    words += "algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.ppo_mini_batch_size=32 "
+    words += "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 custom_reward_function.path=rewards/main_eval.py"
+    script.write_text(f"python3 -m mine.main_ppo {words}\n", encoding="utf-8")
+    found = imported("verl", [str(script)], OPTIONS)
+    assert any("mine.main_ppo is taken as verl's" in note for note in found.notes)

@@ -89,3 +89,9 @@ def test_a_place_is_looked_up_and_a_sum_has_only_what_it_reaches():
 def test_a_reference_that_is_not_plain_has_the_whole_tree(value):
     followed = References(data={"a": 1, "b": value}, paths=[("b",)])
     assert followed._reached() is None
+
+
+def test_a_chain_of_references_may_be_as_long_as_it_is():
+    data = {f"k{each}": f"${{k{each + 1}}}" for each in range(3000)} | {"k3000": 4}
+    followed = References(data=data, paths=[(key,) for key in data])
+    assert followed.followed(("k0",), data["k0"]) == 4

@@ -141,3 +141,47 @@ def test_a_class_of_one_s_own_is_none_of_trls_in_whatever_folder_it_stands(folde
     (folder / place / "train.py").write_text(text, encoding="utf-8")
     with pytest.raises(FileError, match="its settings are of GRPOConfig, a class of the program's"):
         imported("trl", [f"{place}/train.py"], OPTIONS)
+
+
+SETTINGS = """
+from trl import GRPOConfig
+def settings(size, held):
+    return GRPOConfig(num_generations=8, per_device_train_batch_size=size, **held)
+def others():
+    return GRPOConfig(max_completion_length=64, num_generations=2)
+"""
+
+
+def of_module(folder, lines, module=SETTINGS):
+    """Return what is imported of a program that has its settings of a module."""
+    (folder / "parts.py").write_text(module, encoding="utf-8")
+    text = f"from trl import GRPOTrainer\nfrom parts import settings, others\n{lines}\n"
+    text += "GRPOTrainer(model='Qwen/Qwen2.5-0.5B', args=args)\n"
+    (folder / "own.py").write_text(text, encoding="utf-8")
+    return imported("trl", ["own.py"], OPTIONS)
+
+
+def test_settings_that_a_module_makes_have_what_its_mapping_holds(folder):
+    found = of_module(folder, "args = settings(16, {'max_completion_length': 2048})")
+    assert found.job.workload.response_tokens.max == 2048
+    assert found.job.workload.prompts == 16 // 8
+    with pytest.raises(FileError, match=r"max_completion_length .*may be what `\*\*held`"):
+        of_module(folder, "args = settings(16, read())")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "args.num_generations = 4",
+        "args = dataclasses.replace(args, num_generations=4)",
+        "for each in names:\n    setattr(args, each, 4)",
+    ],
+)
+def test_settings_that_a_module_makes_may_be_changed_later(folder, later):
+    with pytest.raises(FileError, match="num_generations"):
+        of_module(folder, f"args = settings(16, {{'max_completion_length': 2048}})\n{later}")
+
+
+def test_of_several_settings_that_modules_make_none_are_mixed(folder):
+    with pytest.raises(FileError, match="are made by several calls in modules"):
+        of_module(folder, "quick = others()\nargs = settings(16, {})")

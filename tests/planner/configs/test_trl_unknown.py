@@ -265,3 +265,11 @@ def test_every_other_trainer_of_trl_is_refused_by_what_it_does(tmp_path, name):
         framework_of([str(program)])
     assert "of no framework" not in str(refused.value)
     assert refused.value.problem.startswith(("trains", "distils"))
+
+
+def test_a_variable_behind_a_switch_that_takes_a_value_is_its_value(tmp_path):
+    script = tmp_path / "run.sh"
+    words = "trl grpo --model_name_or_path Qwen/Qwen2.5-0.5B --per_device_train_batch_size 8 --use_peft $USE_PEFT"
+    script.write_text(f"{words}\n", encoding="utf-8")
+    with pytest.raises(FileError, match="use_peft: cannot be evaluated"):
+        imported("trl", [str(script)], OPTIONS)

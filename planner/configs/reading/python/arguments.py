@@ -69,7 +69,7 @@ def _flags(sheet: ConfigSheet, words: list[Text], file: str) -> Flat:
         if isinstance(each.default, bool) or "True" in each.values
         for key in each.keys
     )
-    return flags_of(words, file, frozenset(switches))
+    return flags_of(words, file, frozenset(switches), valued=sheet.valued_switches)
 
 
 def _given(word: Text, value: str, file: str) -> GivenValue:

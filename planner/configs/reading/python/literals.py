@@ -10,12 +10,14 @@ from typing import Any, Final, TypeGuard
 from rlplan.errors import FileError
 from rlplan.planner.configs.reading.given import Flat, GivenValue, nested_leaves
 from rlplan.planner.configs.reading.python.changes import CHANGED
+from rlplan.planner.configs.reading.python.launcher_values import OTHERS
 from rlplan.planner.configs.reading.python.launching import OWN_DEFAULTS
 from rlplan.planner.configs.reading.python.played import is_plain, played_values
 from rlplan.planner.configs.reading.python.program import Program
 from rlplan.planner.configs.reading.python.syntax import (
     ANY_ATTRIBUTE,
     PACKAGE,
+    REPLACES,
     Function,
     attributes_in,
     dotted,
@@ -26,6 +28,7 @@ from rlplan.planner.configs.reading.python.syntax import (
     place_in,
     reset_names,
     root_of,
+    set_in,
     shown,
     tree_of,
     written,
@@ -41,6 +44,8 @@ from rlplan.planner.configs.shell.text import Gap
 
 # Characters of what a message shows of an expression.
 LONGEST: Final = 64
+# Stands before a mapping that a call is given with `**`.
+SPREAD: Final = "**"
 # Calls inside each other that are looked into for texts, and names that stand for other names.
 MOST_CALLS: Final = 3
 # How calls are called that hold a training's settings.
@@ -48,6 +53,7 @@ CONFIGS: Final = "*Config"
 # Stands for what is not known of a program that is followed.
 MISSING: Final = object()
 UNSURE: Final = "is set on a condition that is not known"
+IN_MODULES: Final = "are made by several calls in modules beside the program"
 # Variables that launchers set, of which a program may ask.
 NO_VARIABLES: Final[Mapping[str, str]] = {}
 
@@ -226,7 +232,8 @@ def _imported_beside(path: Path, tree: ast.Module, library: str) -> frozenset[st
     found = set[str]()
     for node in (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom)):
         beside = module_beside(path, node.module or "")
-        if beside is None or any(_is_package(each, library) for each in beside.parents):
+        named = (node.module or "").partition(".")[0] == library
+        if beside is None or named or any(_is_package(each, library) for each in beside.parents):
             continue
         own = _made_of_nothing_in(beside) if _names(beside, library) else None
         found |= {
@@ -477,19 +484,39 @@ class _Calls(Program):
         ]
         if not sites or not any(each.gaps for each in flat.values()):
             return {}
-        given, found = self._followed()[0], list[Flat]()
+        given, later = self._followed()[0], self._set_anywhere()
+        found: dict[str, list[Flat]] = {}
         for meant, module, site in sites:
-            held = dict(_arguments_of(site, meant))
-            made = {key: given[id(each)] for key, each in held.items() if id(each) in given}
+            made = {
+                key: given[id(each)]
+                for key, each in _arguments_of(site, meant)
+                if id(each) in given
+            }
             where = place_in(module.path, site.lineno)[0]
-            found += [dict(_as_given(made, where))] if made else []
-        prefixes = [key.partition(".")[0] for each in found for key in [next(iter(each), "")]]
-        once = [
-            each
-            for each, prefix in zip(found, prefixes, strict=True)
-            if prefixes.count(prefix) == 1
-        ]
-        return {key: each for one in once for key, each in one.items()}
+            leaves = {
+                key: Unknown(CHANGED, key)
+                if later & {key.removeprefix(meant.prefix), ANY_ATTRIBUTE}
+                else leaf
+                for key, leaf in _leaves_of(made)
+            }
+            if leaves:
+                found.setdefault(meant.prefix, []).append(dict(_as_given(leaves, where)))
+        return {
+            key: each
+            for prefix, several in found.items()
+            for key, each in _only_one(prefix, several)
+        }
+
+    def _set_anywhere(self) -> frozenset[str]:
+        """Return the attributes that the program or a module beside it sets of anything but `self`, and of a copy: which of results is not known."""
+        found = set[str]()
+        trees = (self.tree, *(each.tree for each in self.known.values() if each))
+        for node in (each for tree in trees for each in ast.walk(tree)):
+            targets = (target for target, _ in set_in(node) if isinstance(target, ast.Attribute))
+            found |= {each.attr for each in targets if dotted(each.value) != "self"}
+            if isinstance(node, ast.Call) and dotted(node.func) in REPLACES:
+                found |= {word.arg or ANY_ATTRIBUTE for word in node.keywords}
+        return frozenset(found)
 
     def keys(self) -> Flat:
         """Return what the calls are given, and what is set of their results afterwards."""
@@ -541,7 +568,7 @@ class _Calls(Program):
         except UnknownValueError as error:
             held = self.when_played(value)
             if not isinstance(held, dict):
-                source = f"**{written(value)}"
+                source = f"{SPREAD}{written(value)}"
                 return {f"{prefix}{source}": self._unknown(value, source, str(error))}
         inner = held.items() if isinstance(held, dict) else ()
         return {
@@ -688,22 +715,45 @@ def _notes_of_modules(made: Flat) -> Iterator[str]:
 
 
 def _arguments_of(call: ast.Call, meant: PythonCall) -> Iterator[tuple[str, ast.expr]]:
-    """Yield what a call is given, by key."""
+    """Yield what a call is given, by key; of a mapping that is given with `**`, by what it is written as."""
     if meant.first and call.args:
         yield f"{meant.prefix}{meant.first}", call.args[0]
-    yield from ((f"{meant.prefix}{word.arg}", word.value) for word in call.keywords if word.arg)
+    for word in call.keywords:
+        yield f"{meant.prefix}{word.arg or f'{SPREAD}{written(word.value)}'}", word.value
 
 
-def _as_given(made: Mapping[str, Any], where: str) -> Iterator[tuple[str, GivenValue]]:
-    """Yield the keys of what a call is given that is made where a program's statements are followed."""
+def _leaves_of(made: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the keys and values of what a call is given; a mapping given with `**` that is not known is a key itself."""
     for key, held in made.items():
-        for name, leaf in nested_leaves(key, held):
-            if not isinstance(leaf, Unknown):
-                yield name, GivenValue(value=_plain(leaf), where=where)
-                continue
-            line = int(where.rpartition(":")[2])
-            gap = Gap(line=line, source=shown(leaf.source), reason=leaf.reason)
-            yield name, GivenValue(value=leaf.source, where=where, gaps=(gap,))
+        prefix, spread, source = key.partition(SPREAD)
+        if not spread:
+            yield from nested_leaves(key, held)
+        elif isinstance(held, dict) and OTHERS not in held:
+            for name, each in held.items():
+                yield from nested_leaves(f"{prefix}{name}", each)
+        else:
+            reason = held.reason if isinstance(held, Unknown) else CHANGED
+            yield key, Unknown(reason, f"{SPREAD}{source}")
+
+
+def _only_one(prefix: str, several: Sequence[Flat]) -> Iterator[tuple[str, GivenValue]]:
+    """Yield what the only call of a kind is given; of several calls of settings, that it is not known which counts."""
+    if len(several) == 1:
+        yield from several[0].items()
+    elif not prefix:
+        where = next(iter(several[-1].values())).where
+        yield from _as_given({f"{SPREAD}settings": Unknown(IN_MODULES, "settings")}, where)
+
+
+def _as_given(leaves: Mapping[str, Any], where: str) -> Iterator[tuple[str, GivenValue]]:
+    """Yield the keys of what a call is given that is made where a program's statements are followed."""
+    for name, leaf in leaves.items():
+        if not isinstance(leaf, Unknown):
+            yield name, GivenValue(value=_plain(leaf), where=where)
+            continue
+        line = int(where.rpartition(":")[2])
+        gap = Gap(line=line, source=shown(leaf.source), reason=leaf.reason)
+        yield name, GivenValue(value=leaf.source, where=where, gaps=(gap,))
 
 
 def own_trainer_of(path: Path, launch: LaunchSheet, arguments: Flat) -> OwnTrainer | None:
