@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from rlplan.dispatchers import DISPATCHERS
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.columns import Flags, Ints
 from rlplan.simulator.placed import PlacedTasks
@@ -65,12 +66,26 @@ def communicator_bytes(table: PlacedTasks) -> Ints:
         total = total + _group_bytes(device, ranks, _local(node, ranks, stride))
     if table.any.engine.memory.groups == MEGATRON:
         total = total + np.where(columns.pp > 1, 2 * _sends_bytes(table, node), 0)
-    near = _local(node, columns.ep, _expert_width(table))
-    if (table.any.options.dispatcher or table.any.engine.dispatcher) in DEEPEP:
-        exchanged = _deepep_bytes(table, near)
-    else:
-        exchanged = _exchange_bytes(device, columns.ep, near)
-    return np.asarray(total + np.where(columns.ep > 1, exchanged, 0), dtype=np.int64)
+    exchanged = np.where(columns.ep > 1, _dispatcher_bytes(table, node), 0)
+    return np.asarray(total + exchanged, dtype=np.int64)
+
+
+def _dispatcher_bytes(table: PlacedTasks, node: int) -> Ints:
+    """Return what ranks that share out experts hold to bring tokens to them.
+
+    Where all ranks gather all tokens, Megatron-Core's do so in the group that is counted as the one that counts tokens
+    (transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher: `tp_ep_group`).
+    """
+    ranks, device = table.columns.ep, table.any.device.sheet
+    near = _local(node, ranks, _expert_width(table))
+    dispatcher = table.any.options.dispatcher or table.any.engine.dispatcher
+    if dispatcher in DEEPEP:
+        return _deepep_bytes(table, near)
+    if DISPATCHERS.load(dispatcher).copies != "all":
+        return _exchange_bytes(device, ranks, near)
+    if table.any.engine.memory.groups == MEGATRON:
+        return np.zeros_like(ranks)
+    return _group_bytes(device, ranks, near)
 
 
 def _deepep_bytes(table: PlacedTasks, near: Ints) -> Ints:
