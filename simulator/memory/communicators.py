@@ -191,7 +191,11 @@ def _switch_bytes(device: DeviceSheet, near: Ints, apart: Flags) -> Ints:
 
 
 def _sends_bytes(table: PlacedTasks, node: int) -> Ints:
-    """Return what a group of two stages holds, which send to each other and meet in nothing else."""
+    """Return what a group of two stages holds, which send to each other and meet in nothing else.
+
+    Sends one by one have such groups in PyTorch, one with each neighbour; of two stages Megatron-Core sends back in another (0.13,
+    pipeline_parallel/p2p_communication.py, `_p2p_ops`). Sends in batches (`batch_p2p_comm`) need none, which is not told apart.
+    """
     columns, device = table.columns, table.any.device.sheet
     pair = np.full_like(columns.pp, PAIR)
     stride = columns.tp * columns.dp * columns.cp
