@@ -107,12 +107,14 @@ def _groups(table: PlacedTasks) -> list[tuple[Ints, Ints]]:
     columns = table.columns
     one = np.ones_like(columns.tp)
     data, shards = columns.dp * columns.cp, columns.state_ranks
+    outermost = table.any.engine.stages_outermost
+    block = columns.tp if outermost else columns.tp * columns.pp
     groups = [
-        (shards, columns.tp),
-        (data // shards, columns.tp * shards),
+        (shards, block),
+        (data // shards, block * shards),
         (columns.tp, one),
-        (columns.pp, columns.tp * data),
-        (columns.cp, columns.tp),
+        (columns.pp, columns.tp * data if outermost else columns.tp),
+        (columns.cp, block),
     ]
     if table.any.engine.memory.groups != MEGATRON:
         return groups

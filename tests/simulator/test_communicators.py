@@ -106,3 +106,16 @@ def test_a_dispatcher_that_gathers_all_tokens_holds_no_buffers_of_an_exchange():
             for each in (job, gathering)
         )
         assert exchanged - gathered == 3 * 32 * 12 + 256 - more
+
+
+def test_groups_stand_as_far_apart_as_their_engine_places_them():
+    """Eight stages of two copies on two nodes: stages are in a node, and copies apart, unless stages are outermost."""
+    job = job_of(nodes=2)
+    found = {
+        engine: memory_of("actor.update", layout(engine, pp=8, dp=2), job).transient
+        for engine in ("torch-3d", "megatron-2022")
+    }
+    near, apart = group_mib("a100-80gb-sxm", 2), group_mib("a100-80gb-sxm", 2, 1)
+    stages = group_mib("a100-80gb-sxm", 8), group_mib("a100-80gb-sxm", 8, 4)
+    assert found["torch-3d"][COMMUNICATORS] / MIB == apart + stages[0]
+    assert found["megatron-2022"][COMMUNICATORS] / MIB == near + stages[1]
