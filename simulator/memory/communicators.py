@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from rlplan.dispatchers import DISPATCHERS
 from rlplan.sheets import DeviceSheet
 from rlplan.simulator.columns import Flags, Ints
 from rlplan.simulator.placed import PlacedTasks
@@ -65,12 +66,26 @@ def communicator_bytes(table: PlacedTasks) -> Ints:
         total = total + _group_bytes(device, ranks, _local(node, ranks, stride))
     if table.any.engine.memory.groups == MEGATRON:
         total = total + np.where(columns.pp > 1, 2 * _sends_bytes(table, node), 0)
-    near = _local(node, columns.ep, _expert_width(table))
-    if (table.any.options.dispatcher or table.any.engine.dispatcher) in DEEPEP:
-        exchanged = _deepep_bytes(table, near)
-    else:
-        exchanged = _exchange_bytes(device, columns.ep, near)
-    return np.asarray(total + np.where(columns.ep > 1, exchanged, 0), dtype=np.int64)
+    exchanged = np.where(columns.ep > 1, _dispatcher_bytes(table, node), 0)
+    return np.asarray(total + exchanged, dtype=np.int64)
+
+
+def _dispatcher_bytes(table: PlacedTasks, node: int) -> Ints:
+    """Return what ranks that share out experts hold to bring tokens to them.
+
+    Where all ranks gather all tokens, Megatron-Core's do so in the group that is counted as the one that counts tokens
+    (transformer/moe/token_dispatcher.py, MoEAllGatherTokenDispatcher: `tp_ep_group`).
+    """
+    ranks, device = table.columns.ep, table.any.device.sheet
+    near = _local(node, ranks, _expert_width(table))
+    dispatcher = table.any.options.dispatcher or table.any.engine.dispatcher
+    if dispatcher in DEEPEP:
+        return _deepep_bytes(table, near)
+    if DISPATCHERS.load(dispatcher).copies != "all":
+        return _exchange_bytes(device, ranks, near)
+    if table.any.engine.memory.groups == MEGATRON:
+        return np.zeros_like(ranks)
+    return _group_bytes(device, ranks, near)
 
 
 def _deepep_bytes(table: PlacedTasks, near: Ints) -> Ints:
@@ -92,12 +107,14 @@ def _groups(table: PlacedTasks) -> list[tuple[Ints, Ints]]:
     columns = table.columns
     one = np.ones_like(columns.tp)
     data, shards = columns.dp * columns.cp, columns.state_ranks
+    outermost = table.any.engine.stages_outermost
+    block = columns.tp if outermost else columns.tp * columns.pp
     groups = [
-        (shards, columns.tp),
-        (data // shards, columns.tp * shards),
+        (shards, block),
+        (data // shards, block * shards),
         (columns.tp, one),
-        (columns.pp, columns.tp * data),
-        (columns.cp, columns.tp),
+        (columns.pp, columns.tp * data if outermost else columns.tp),
+        (columns.cp, block),
     ]
     if table.any.engine.memory.groups != MEGATRON:
         return groups
@@ -176,7 +193,11 @@ def _switch_bytes(device: DeviceSheet, near: Ints, apart: Flags) -> Ints:
 
 
 def _sends_bytes(table: PlacedTasks, node: int) -> Ints:
-    """Return what a group of two stages holds, which send to each other and meet in nothing else."""
+    """Return what a group of two stages holds, which send to each other and meet in nothing else.
+
+    Sends one by one have such groups in PyTorch, one with each neighbour; of two stages Megatron-Core sends back in another (0.13,
+    pipeline_parallel/p2p_communication.py, `_p2p_ops`). Sends in batches (`batch_p2p_comm`) need none, which is not told apart.
+    """
     columns, device = table.columns, table.any.device.sheet
     pair = np.full_like(columns.pp, PAIR)
     stride = columns.tp * columns.dp * columns.cp

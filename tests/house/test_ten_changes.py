@@ -127,7 +127,11 @@ def test_a_gpu_is_one_file(sheets):
     assert device.name == "h100-next"
     pools = tuple(replace(pool, device="h100-next") for pool in PLAN.pools)
     cluster = (NodeGroup(gpu="h100-next", gpus_per_node=8, nodes=2, inter_node_gbps=200.0),)
-    plan = replace(PLAN, pools=pools, job=replace(PLAN.job, cluster=cluster))
+    generates = replace(
+        PLAN.tasks["actor.generate"], memory_fraction=0.6
+    )  # NVSwitch's buffers lie beside it
+    tasks = PLAN.tasks.with_item("actor.generate", generates)
+    plan = replace(PLAN, pools=pools, tasks=tasks, job=replace(PLAN.job, cluster=cluster))
     assert simulate(plan, load_facts(plan.job)).feasible
 
 

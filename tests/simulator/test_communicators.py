@@ -1,12 +1,17 @@
 """Buffers of groups of ranks: what was measured of them, and which groups a trainer's ranks meet in."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from rlplan.files.frozen import FrozenDict
 from rlplan.profiles.sheets import load_device, load_engine
 from rlplan.simulator.memory.communicators import _exchange_bytes, _group_bytes
 from rlplan.simulator.memory.task_memory import COMMUNICATORS
+from rlplan.trainers import TrainerOptions
 from rlplan.units import GB, MIB
+from tests.simulator.cost_jobs import job_of
 from tests.simulator.test_memory import layout, memory_of
 
 
@@ -86,3 +91,31 @@ def test_automodel_meets_in_no_groups_of_megatron():
     """Its layers cost what Megatron-Core's do, and PyTorch's meshes part its ranks."""
     assert load_engine("megatron-core-2026").memory.groups == "megatron"
     assert load_engine("nemo-automodel").memory.groups == "plain"
+
+
+def test_a_dispatcher_that_gathers_all_tokens_holds_no_buffers_of_an_exchange():
+    """Four ranks of experts on eight A100: Megatron-Core gathers in the group that counts tokens, other trainers in one more."""
+    job = job_of("qwen3-30b-a3b", nodes=1)
+    gathering = replace(
+        job, trainers=FrozenDict({"actor": TrainerOptions(dispatcher="all-gather")})
+    )
+    for engine, more in (("megatron-core", 0), ("prime-rl", 760)):
+        chosen = layout(engine, dp=8, ep=4)
+        exchanged, gathered = (
+            memory_of("actor.update", chosen, each).transient[COMMUNICATORS] / MIB
+            for each in (job, gathering)
+        )
+        assert exchanged - gathered == 3 * 32 * 12 + 256 - more
+
+
+def test_groups_stand_as_far_apart_as_their_engine_places_them():
+    """Eight stages of two copies on two nodes: stages are in a node, and copies apart, unless stages are outermost."""
+    job = job_of(nodes=2)
+    found = {
+        engine: memory_of("actor.update", layout(engine, pp=8, dp=2), job).transient
+        for engine in ("torch-3d", "megatron-2022")
+    }
+    near, apart = group_mib("a100-80gb-sxm", 2), group_mib("a100-80gb-sxm", 2, 1)
+    stages = group_mib("a100-80gb-sxm", 8), group_mib("a100-80gb-sxm", 8, 4)
+    assert found["torch-3d"][COMMUNICATORS] / MIB == apart + stages[0]
+    assert found["megatron-2022"][COMMUNICATORS] / MIB == near + stages[1]

@@ -36,6 +36,10 @@ PLAIN_NOTE: Final = (
     "forecast with FlashAttention, which OpenRLHF {} takes where --flash_attn asks for it or samples are packed: plain attention "
     "keeps its scores, whose memory is not counted"
 )
+ADAPTER_NOTE: Final = (
+    "weights are taken to be merged with their adapters before they are sent: OpenRLHF sends both under PEFT's names, which vLLM "
+    "refuses at the first sync (issues 546, 991 and 1349), and runs with adapters by a copy of its code that merges them"
+)
 PACKED_NOTE: Final = (
     "samples that are not packed are forecast as if they were, unless ZeRO 3 trains them"
 )
@@ -88,6 +92,8 @@ def _notes(settings: Settings, *, is_padded: bool) -> Iterator[str]:
         yield f"no reward model is loaded: {key} has no effect beside {other}"
     if (served := _rollout_precision(settings)) is not None:
         yield f"the engine has weights in {served}, as {settings.path('model')} is published"
+    if adapter_of(settings) is not None:
+        yield ADAPTER_NOTE
     if is_padded:
         yield PACKED_NOTE
     if not settings.unmapped("bf16"):
@@ -150,7 +156,8 @@ def _rollout_precision(settings: Settings) -> Precision | None:
     """Return the format of the engine's weights, where that is the checkpoint's: of gpt-oss beside adapters.
 
     vLLM reads it as it is published (trainer/ray/vllm_engine.py hands it --pretrain alone), while transformers widens it to train. Where
-    all weights are trained, new ones of 16 bits could not be laid over its experts: then a widened copy is meant.
+    all weights are trained, new ones of 16 bits could not be laid over its experts: then a widened copy is meant. Adapters of linear
+    modules leave these experts as they are, which are parameters of one module in transformers.
     """
     adapted = adapter_of(settings) is not None
     return "mxfp4" if adapted and settings.path("model") in IDS_IN_MXFP4 else None

@@ -19,6 +19,7 @@ from rlplan.planner.configs.writing.export import (
     launch_script,
     states_leaving,
 )
+from rlplan.planner.frameworks.openrlhf.reading import ADAPTER_NOTE
 from rlplan.planner.placements.arrangements import Arrangement
 from rlplan.profiles.sheets import load_engine
 
@@ -158,6 +159,7 @@ def _trainer(export: Export) -> None:
     if adapter is not None:
         export.put("lora_rank", adapter.rank)
         export.put("lora_alpha", adapter.alpha or adapter.rank)
+        export.notes.append(ADAPTER_NOTE)
 
 
 def _batches(export: Export, trained: TaskPlan, passed: TaskPlan) -> None:

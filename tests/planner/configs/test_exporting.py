@@ -26,6 +26,7 @@ from rlplan.planner.configs.proposing import searching
 from rlplan.planner.configs.proposing.searching import best_plans_for, plans_of
 from rlplan.planner.configs.writing import exporting
 from rlplan.planner.configs.writing.exporting import exported
+from rlplan.planner.frameworks.openrlhf.reading import ADAPTER_NOTE
 from rlplan.planner.requests.pinned import NOTHING_PINNED, Pinned
 from rlplan.planner.requests.schedules import AskedSchedules
 from rlplan.profiles.catalog import resolve_job
@@ -243,6 +244,13 @@ def test_an_optimizer_that_steps_on_the_host_is_told_again():
     assert found.resolved.trainer("reference").host_optimizer == 0
     plan = complete(found.draft, found.resolved, load_facts(found.resolved), "plan")
     assert "--ds.adam_offload" in exported(plan, "openrlhf").text
+
+
+def test_adapters_of_openrlhf_are_exported_for_a_copy_that_merges_them():
+    options = ImportOptions(gpu="h100-80gb-sxm", mean_response=300, environment={"HOME": "~"})
+    found = imported("openrlhf", [*OPENRLHF, "--ds.lora.rank", "8"], options)
+    plan = complete(found.draft, found.resolved, load_facts(found.resolved), "plan")
+    assert ADAPTER_NOTE in exported(plan, "openrlhf").notes
 
 
 def test_variables_stand_for_what_no_plan_says():

@@ -8,6 +8,7 @@ import pytest
 from rlplan.errors import UserError
 from rlplan.planner.configs.importing import ImportOptions, imported, settings_of
 from rlplan.planner.configs.reading.sheet import load_config_sheet
+from rlplan.planner.frameworks.openrlhf.reading import ADAPTER_NOTE
 from tests.planner.configs.fates import first_fate, outcome
 
 CATALOGUE = Path(__file__).parent / "data" / "flags_of_openrlhf.txt"
@@ -173,6 +174,12 @@ def test_beside_an_adapter_the_reference_is_a_model_of_its_own_and_the_critic_ha
     assert not job.adapter("actor").shares_reference
     assert job.adapter("critic").rank == 8
     assert "reference" not in small("--ds.lora.rank", "8", "--algo.kl.init_coef", "0").job.models
+
+
+def test_adapters_are_said_to_reach_the_engine_by_a_changed_copy_alone():
+    """Issues 546, 991, 1349: vLLM refuses the names of what broadcast_to_vllm sends."""
+    assert ADAPTER_NOTE in small("--ds.lora.rank", "8").notes
+    assert ADAPTER_NOTE not in small().notes
 
 
 def test_an_engine_beside_adapters_reads_gpt_oss_in_the_format_in_which_it_is_published():
