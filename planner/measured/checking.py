@@ -29,6 +29,7 @@ from rlplan.planner.measured.measured_lengths import (
     at_logged_lengths,
     at_run_lengths,
     counts_batches,
+    in_iterations,
     own_steps,
 )
 from rlplan.planner.measured.trackers import tracked_files
@@ -123,6 +124,7 @@ def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
 
 def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
     """Return the medians of a log's steps beside their forecast."""
+    steps, counted = in_iterations(steps, ran.plan)
     sequences = tuple(_other_sequences(steps, ran.plan))
     steps, observed = own_steps(steps, ran.plan.job.workload.mean_observations_tokens)
     plan = at_logged_lengths(ran.plan, steps)
@@ -160,6 +162,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         beside=steps.beside_seconds,
         beside_forecast=_beside_forecast(steps, forecast),
         notes=(
+            *counted,
             *sequences,
             *observed,
             *_batches_notes(steps, plan),

@@ -1,11 +1,13 @@
 """Plans at the lengths that a log or a run of our own shows: a forecast of what was run, not of what was planned."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from math import ceil
 
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling
 from rlplan.plan import Plan
 from rlplan.planner.configs.environments import environments_of
@@ -22,6 +24,7 @@ from rlplan.workload import Logged, Lognormal, mean_length, observations_tokens,
 
 # The longest response is longer than the mean by more where lengths are uneven at all.
 UNEVEN_TIMES = 1.1
+WEIGHT_SYNC = "weight_sync"
 # Mean lengths that differ by less are of one workload: batches differ as much from iteration to iteration.
 SAME_LENGTH_FRACTION = 0.02
 
@@ -77,6 +80,34 @@ def counts_batches(plan: Plan) -> bool:
     if sampling is None:
         return load_algorithm(plan.job.algorithm).resamples
     return not sampling.together and sampling.max_rounds > 1
+
+
+def in_iterations(steps: LoggedSteps, plan: Plan) -> tuple[LoggedSteps, tuple[str, ...]]:
+    """Return a log's steps as a plan's iterations, and a note where a step of the log is several of them.
+
+    A sync of weights is once a step, and takes what it takes.
+    """
+    count = plan.sync_every
+    if count == 1 or not steps.sheet.of_syncs:
+        return steps, ()
+    share = 1 / count
+    stages = {
+        name: seconds * (1.0 if name == WEIGHT_SYNC else share)
+        for name, seconds in steps.stage_seconds.items()
+    }
+    note = f"steps: one of the log is {count} updates, those between two syncs of weights; what one takes of it on average is judged"
+    return replace(
+        steps,
+        step_seconds=steps.step_seconds and steps.step_seconds * share,
+        stage_seconds=FrozenDict(stages),
+        step_tokens=steps.step_tokens and steps.step_tokens * share,
+        other_seconds=_times(steps.other_seconds, share),
+        beside_seconds=_times(steps.beside_seconds, share),
+    ), (note,)
+
+
+def _times(seconds: Mapping[str, float], share: float) -> FrozenDict[str, float]:
+    return FrozenDict({name: each * share for name, each in seconds.items()})
 
 
 def own_steps(steps: LoggedSteps, added: float) -> tuple[LoggedSteps, tuple[str, ...]]:
