@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from math import ceil
+from math import ceil, sqrt
 
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError
@@ -85,10 +85,18 @@ def counts_batches(plan: Plan) -> bool:
 def in_iterations(steps: LoggedSteps, plan: Plan) -> tuple[LoggedSteps, tuple[str, ...]]:
     """Return a log's steps as a plan's iterations, and a note where a step of the log is several of them.
 
-    A sync of weights is once a step, and takes what it takes.
+    Which it is, its tokens tell: some publish steps of one update. A sync of weights is once a step, and takes what it takes.
     """
-    count = plan.sync_every
+    count, tokens = plan.sync_every, steps.step_tokens
     if count == 1 or not steps.sheet.of_syncs:
+        return steps, ()
+    if tokens is None:
+        note = (
+            f"steps: taken for one update each; where the log adds up the {count} between two syncs of weights, as {steps.sheet.name} "
+            f"does, all takes {count} times as long in it ({steps.sheet.step_tokens} would tell)"
+        )
+        return steps, (note,)
+    if tokens < planned_tokens(steps, plan) * sqrt(count):
         return steps, ()
     share = 1 / count
     stages = {
@@ -100,10 +108,20 @@ def in_iterations(steps: LoggedSteps, plan: Plan) -> tuple[LoggedSteps, tuple[st
         steps,
         step_seconds=steps.step_seconds and steps.step_seconds * share,
         stage_seconds=FrozenDict(stages),
-        step_tokens=steps.step_tokens and steps.step_tokens * share,
+        step_tokens=tokens * share,
         other_seconds=_times(steps.other_seconds, share),
         beside_seconds=_times(steps.beside_seconds, share),
     ), (note,)
+
+
+def planned_tokens(steps: LoggedSteps, plan: Plan) -> float:
+    """Return the tokens of a plan's sequences in an iteration, at a log's mean lengths where it has them."""
+    work, prompt, response = plan.job.workload, steps.prompt_tokens, steps.response_tokens
+    mean = mean_length(work.prompt_tokens) if prompt is None else prompt
+    mean += mean_length(work.response_tokens) if response is None else response
+    if response is None or not steps.sheet.with_observations:
+        mean += work.mean_observations_tokens
+    return work.sequences * mean
 
 
 def _times(seconds: Mapping[str, float], share: float) -> FrozenDict[str, float]:

@@ -815,6 +815,22 @@ def test_a_step_between_two_syncs_of_weights_is_several_updates(ran, expected, t
         log = tmp_path / f"{every}.jsonl"
         log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
         found[every] = check_steps(log, replace(ran, plan=plan))
+        for row in rows:
+            row["perf/total_num_tokens"] = 512 * 755.0
+        log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        of_one = check_steps(log, replace(ran, plan=plan))
+        assert of_one.step.measured_seconds == pytest.approx(
+            every * found[every].step.measured_seconds, rel=0.1
+        )
+        assert not any(note.startswith("steps:") for note in of_one.notes)
+        for row in rows:
+            del row["perf/total_num_tokens"]
+        log.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+        silent = check_steps(log, replace(ran, plan=plan))
+        assert silent.step.measured_seconds == of_one.step.measured_seconds
+        assert any(note.startswith("steps: taken for one update") for note in silent.notes) == (
+            every > 1
+        )
     once, four = found[1], found[4]
     assert four.step.measured_seconds == pytest.approx(once.step.measured_seconds)
     for one, other in zip(once.stages, four.stages, strict=True):
