@@ -15,6 +15,7 @@ from rlplan.planner.measured.logs import read_log
 from rlplan.planner.measured.measured_lengths import (
     at_lengths,
     forecast_as_run,
+    in_iterations,
     own_steps,
     same_lengths,
 )
@@ -195,6 +196,7 @@ def _measured_in_log(path: Path, given: CalibrationInputs) -> Measured:
     plan, facts = load_plan(given.plan, given.profile, misfits=True)
     work = plan.job.workload
     read = read_log(path, updates=work.updates * work.epochs)
+    read, _ = in_iterations(read, plan)
     log, _ = own_steps(read, work.mean_observations_tokens)
     return measured_in_steps(
         path.name, log, at_lengths(plan, log.prompt_tokens, log.response_tokens), facts

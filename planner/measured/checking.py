@@ -29,7 +29,9 @@ from rlplan.planner.measured.measured_lengths import (
     at_logged_lengths,
     at_run_lengths,
     counts_batches,
+    in_iterations,
     own_steps,
+    planned_tokens,
 )
 from rlplan.planner.measured.trackers import tracked_files
 from rlplan.planner.requests.drafts import read_draft
@@ -123,6 +125,7 @@ def check_steps(source: Path, ran: RunContext, *, warmup: int = 1) -> StepCheck:
 
 def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
     """Return the medians of a log's steps beside their forecast."""
+    steps, counted = in_iterations(steps, ran.plan)
     sequences = tuple(_other_sequences(steps, ran.plan))
     steps, observed = own_steps(steps, ran.plan.job.workload.mean_observations_tokens)
     plan = at_logged_lengths(ran.plan, steps)
@@ -160,6 +163,7 @@ def check_log(steps: LoggedSteps, ran: RunContext) -> StepCheck:
         beside=steps.beside_seconds,
         beside_forecast=_beside_forecast(steps, forecast),
         notes=(
+            *counted,
             *sequences,
             *observed,
             *_batches_notes(steps, plan),
@@ -381,18 +385,12 @@ def _apart(steps: LoggedSteps) -> tuple[str, ...]:
 
 def _other_sequences(steps: LoggedSteps, plan: Plan) -> Iterator[str]:
     """Yield that a log's steps hold more or fewer tokens than the plan's sequences have, at the log's mean lengths where it has them."""
-    work = plan.job.workload
-    prompt, response = steps.prompt_tokens, steps.response_tokens
-    is_logged = prompt is not None and response is not None
-    mean = mean_length(work.prompt_tokens) if prompt is None else prompt
-    mean += mean_length(work.response_tokens) if response is None else response
-    if response is None or not steps.sheet.with_observations:
-        mean += work.mean_observations_tokens
-    planned, tokens = work.sequences * mean, steps.step_tokens
+    is_logged = steps.prompt_tokens is not None and steps.response_tokens is not None
+    planned, tokens = planned_tokens(steps, plan), steps.step_tokens
     most = OTHER_TOKENS_TIMES[not is_logged]
     if tokens and not planned / most <= tokens <= planned * most:
         yield (
-            f"tokens: a step of the log holds {tokens:,.0f}, the plan's {work.sequences:,} sequences {planned:,.0f} at "
+            f"tokens: a step of the log holds {tokens:,.0f}, the plan's {plan.job.workload.sequences:,} sequences {planned:,.0f} at "
             f"{'these' if is_logged else 'its'} lengths: is it what ran? Where each turn of an episode is a sequence of its own, or "
             "groups are dropped or added, steps hold others than the configuration says"
         )

@@ -53,6 +53,8 @@ LONGEST_ROW = 300
 OF_EVERY_STEP = ("generation", "update_actor", "weight_sync")
 # What a step's number is called that stands on the console's line alone.
 STEP_NUMBER = "step"
+# Under what a line of verl's file logger has a step's number and its figures (verl, utils/tracking.py, FileLogger).
+LOGGED_STEP, LOGGED = "step", "data"
 # What exported tables call the step and the name of a figure, in small letters.
 STEP_COLUMNS = ("step", "_step", "global_step", "trainer/global_step", "iteration")
 TAG_COLUMNS = ("tag", "key", "metric", "name")
@@ -578,6 +580,8 @@ def _steps_of_document(text: str) -> list[Figures]:
     except (ValueError, RecursionError):
         return []
     rows = found if isinstance(found, list) else [found]
+    if any(isinstance(each, dict) and isinstance(each.get(LOGGED), dict) for each in rows):
+        return []  # lines of a file logger, of which there is one
     return [_numbers(_named("", each)) for each in rows if isinstance(each, dict)]
 
 
@@ -616,8 +620,13 @@ def _figures_of_json(line: str) -> Figures:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return {}  # a line that was cut off, or of another process
-    inner = found.get("data", found) if isinstance(found, dict) else None
-    return _numbers(_named("", inner)) if isinstance(inner, dict) else {}
+    if not isinstance(found, dict):
+        return {}
+    inner, number = found.get(LOGGED), found.get(LOGGED_STEP)
+    if not isinstance(inner, dict):
+        return _numbers(_named("", found))
+    counted = [(STEP_NUMBER, number)] if isinstance(number, int) else []
+    return _numbers([*counted, *_named("", inner)])
 
 
 def _named(prefix: str, held: Mapping[str, object]) -> Iterator[tuple[str, float]]:

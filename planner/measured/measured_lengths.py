@@ -1,11 +1,13 @@
 """Plans at the lengths that a log or a run of our own shows: a forecast of what was run, not of what was planned."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from math import ceil
+from math import ceil, sqrt
 
 from rlplan.algorithms import load_algorithm
 from rlplan.errors import FileError
+from rlplan.files.frozen import FrozenDict
 from rlplan.job import DynamicSampling
 from rlplan.plan import Plan
 from rlplan.planner.configs.environments import environments_of
@@ -22,6 +24,7 @@ from rlplan.workload import Logged, Lognormal, mean_length, observations_tokens,
 
 # The longest response is longer than the mean by more where lengths are uneven at all.
 UNEVEN_TIMES = 1.1
+WEIGHT_SYNC = "weight_sync"
 # Mean lengths that differ by less are of one workload: batches differ as much from iteration to iteration.
 SAME_LENGTH_FRACTION = 0.02
 
@@ -77,6 +80,52 @@ def counts_batches(plan: Plan) -> bool:
     if sampling is None:
         return load_algorithm(plan.job.algorithm).resamples
     return not sampling.together and sampling.max_rounds > 1
+
+
+def in_iterations(steps: LoggedSteps, plan: Plan) -> tuple[LoggedSteps, tuple[str, ...]]:
+    """Return a log's steps as a plan's iterations, and a note where a step of the log is several of them.
+
+    Which it is, its tokens tell: some publish steps of one update. A sync of weights is once a step, and takes what it takes.
+    """
+    count, tokens = plan.sync_every, steps.step_tokens
+    if count == 1 or not steps.sheet.of_syncs:
+        return steps, ()
+    if tokens is None:
+        note = (
+            f"steps: taken for one update each; where the log adds up the {count} between two syncs of weights, as {steps.sheet.name} "
+            f"does, all takes {count} times as long in it ({steps.sheet.step_tokens} would tell)"
+        )
+        return steps, (note,)
+    if tokens < planned_tokens(steps, plan) * sqrt(count):
+        return steps, ()
+    share = 1 / count
+    stages = {
+        name: seconds * (1.0 if name == WEIGHT_SYNC else share)
+        for name, seconds in steps.stage_seconds.items()
+    }
+    note = f"steps: one of the log is {count} updates, those between two syncs of weights; what one takes of it on average is judged"
+    return replace(
+        steps,
+        step_seconds=steps.step_seconds and steps.step_seconds * share,
+        stage_seconds=FrozenDict(stages),
+        step_tokens=tokens * share,
+        other_seconds=_times(steps.other_seconds, share),
+        beside_seconds=_times(steps.beside_seconds, share),
+    ), (note,)
+
+
+def planned_tokens(steps: LoggedSteps, plan: Plan) -> float:
+    """Return the tokens of a plan's sequences in an iteration, at a log's mean lengths where it has them."""
+    work, prompt, response = plan.job.workload, steps.prompt_tokens, steps.response_tokens
+    mean = mean_length(work.prompt_tokens) if prompt is None else prompt
+    mean += mean_length(work.response_tokens) if response is None else response
+    if response is None or not steps.sheet.with_observations:
+        mean += work.mean_observations_tokens
+    return work.sequences * mean
+
+
+def _times(seconds: Mapping[str, float], share: float) -> FrozenDict[str, float]:
+    return FrozenDict({name: each * share for name, each in seconds.items()})
 
 
 def own_steps(steps: LoggedSteps, added: float) -> tuple[LoggedSteps, tuple[str, ...]]:

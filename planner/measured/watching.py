@@ -15,6 +15,7 @@ from rlplan.planner.measured.logs import OF_ANOTHER, medians_of, other_framework
 from rlplan.planner.measured.measured_lengths import (
     SAME_LENGTH_FRACTION,
     at_logged_lengths,
+    in_iterations,
     options_at,
     own_steps,
 )
@@ -139,11 +140,12 @@ class Watch:
         self, number: int, steps: LoggedSteps, measured_seconds: float, *, starts: bool
     ) -> WatchedStep:
         known = self._forecast(steps)
+        steps, _ = in_iterations(steps, known.plan)
         row = row_of_log("", steps, known.plan, known.forecast)
         return WatchedStep(
             step=number,
             starts=starts,
-            measured_seconds=measured_seconds,
+            measured_seconds=steps.step_seconds or measured_seconds,
             forecast_seconds=known.forecast.iteration_seconds,
             interval_seconds=known.forecast.iteration_seconds_interval,
             prompt_tokens=steps.prompt_tokens,

@@ -214,6 +214,7 @@ class LogSheet:
         console_names: Keys of what is printed on such lines under other names.
         else_from: Keys whose figure a step has under this other key where it lacks its own, such as one of a line that was left out.
         of_updates: Whether its steps are updates, of which an iteration has several where its job says so.
+        of_syncs: Whether a step of an endless stream is what lies between two syncs of weights, which may be several iterations.
         console_dict: What stands before a Python dict of figures on a line of the console (a regular expression whose
             group is the step's number), where one step has several.
         merged_by: Key of that number among a row's figures: rows of one number are one step; empty where each row is.
@@ -258,6 +259,7 @@ class LogSheet:
     console_names: FrozenDict[str, str] = FrozenDict()
     else_from: FrozenDict[str, str] = FrozenDict()
     of_updates: bool = False
+    of_syncs: bool = False
     console_dict: str = ""
     merged_by: str = ""
     timers: str = ""

@@ -142,3 +142,12 @@ def test_an_algorithm_that_samples_again_has_batches_without_being_told(algorith
     plan = replace(plan, job=replace(plan.job, algorithm=algorithm, dynamic_sampling=None))
     found = at_logged_lengths(plan, batches_logged(2.0)).job.dynamic_sampling
     assert (found.expected_rounds if found else None) == (2.0 if counted else None)
+
+
+@pytest.mark.parametrize(("count", "most"), [(3.0, 3), (2.3, 3), (1.0, 2)])
+def test_a_log_of_more_batches_than_its_job_allows_is_forecast_with_as_many(count, most):
+    plan = split_plan()
+    sampling = DynamicSampling(max_rounds=2)
+    plan = replace(plan, job=replace(plan.job, algorithm="dapo", dynamic_sampling=sampling))
+    found = at_logged_lengths(plan, batches_logged(count)).job.dynamic_sampling
+    assert (found.expected_rounds, found.max_rounds) == (count, most)

@@ -120,6 +120,13 @@ def test_a_line_of_a_later_step_that_is_handed_on_alone_is_the_one_that_is_meant
     assert logged(tmp_path, two).step_seconds == 90.0
 
 
+def test_one_line_of_verls_file_logger_is_read_and_knows_its_number(tmp_path):
+    found = logged(tmp_path, json.dumps({"step": 3, "data": STEP}) + "\n")
+    assert (found.sheet.name, found.steps, found.step_seconds) == ("verl", 1, 80.0)
+    with pytest.raises(FileError, match="--warmup 0"):
+        logged(tmp_path, json.dumps({"step": 1, "data": STEP}) + "\n")
+
+
 def test_nemo_rl_s_block_is_read_without_the_line_that_begins_it(tmp_path):
     generation = "generation: 4.95s (13.9%)\n  • prepare_for_generation/total: 2.20s (6.2%)"
     found = logged(tmp_path, NEMO.format("35.70", generation))
