@@ -369,7 +369,7 @@ def test_a_checkouts_own_defaults_count_beside_a_version_that_is_said(script):
 
 
 def test_a_script_in_a_checkout_of_another_version_than_the_one_that_is_said_says_so(script):
-    plain = script(BARE, CHECKOUT, version="0.5")
+    plain = script(BARE, {**CHECKOUT, "verl/version/version": "0.5.0\n"}, version="0.5")
     assert not any("which says another" in note for note in plain.notes)
     files = {**CHECKOUT, "verl/version/version": "0.7.0\n"}
     found = script(BARE, files, version="0.5")
