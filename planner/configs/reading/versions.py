@@ -173,7 +173,10 @@ def set_version(settings: Settings, wanted: str | None, script: Path) -> None:
         beside = _Beside(script=script, near={file: checkouts_near(sheet, file) for file in files})
         checkout, own = own_defaults(settings, beside.checkouts)
         if wanted is not None:
-            is_of_it = _is_inside(script, checkout) or _says_only(sheet, wanted, checkout)
+            is_said = _says_only(sheet, wanted, checkout)
+            is_of_it = is_said or _is_inside(script, checkout)
+            if is_of_it and not is_said:
+                settings.version_reason += f", over the defaults of {checkout}, which says another"
         else:
             is_of_it = _find_version(settings, replace(beside, checkout=checkout, own=own))
         if is_of_it and checkout is not None:

@@ -368,6 +368,15 @@ def test_a_checkouts_own_defaults_count_beside_a_version_that_is_said(script):
     assert script(BARE, CHECKOUT, version="0.5").draft.tasks["actor.generate"].tp == 4
 
 
+def test_a_script_in_a_checkout_of_another_version_than_the_one_that_is_said_says_so(script):
+    plain = script(BARE, {**CHECKOUT, "verl/version/version": "0.5.0\n"}, version="0.5")
+    assert not any("which says another" in note for note in plain.notes)
+    files = {**CHECKOUT, "verl/version/version": "0.7.0\n"}
+    found = script(BARE, files, version="0.5")
+    assert found.draft.tasks["actor.generate"].tp == 4
+    assert any("which says another" in note for note in found.notes)
+
+
 def test_a_checkout_of_another_version_than_the_one_that_is_said_is_not_read(script):
     files = {f"third_party/verl/{name}": text for name, text in CHECKOUT.items()}
     files["third_party/verl/verl/version/version"] = "0.7.0\n"
