@@ -30,6 +30,8 @@ SHARED_BYTES: Final = 16 * MIB // 2
 SHARED_APART_BYTES: Final = 16 * MIB // 8
 # Channels of a group over nodes for each rank that a node has of it, as each has a network card, and of sends to one rank in it.
 APART_CHANNELS: Final = 2
+# From Hopper on a group over nodes has twice as many where these are fewer (graph/connect.cc).
+DOUBLED_CHANNELS: Final = 16
 # What a rank at which a channel leaves the node has more: a tree's three neighbours there, for receiving and for sending.
 LEAVING_BYTES: Final = 56 * MIB
 # Two ranks are each other's neighbours on both sides, and add up without the switch.
@@ -158,7 +160,7 @@ def _group_bytes(device: DeviceSheet, ranks: Ints, near: Ints) -> Ints:
     channels = _channels(device, near, apart)
     back = np.where(ranks > PAIR, (ranks - 1) / ranks, 0.0)
     rings = channels * CONNECTION_BYTES * (1 + back)
-    leaving = np.where(apart, APART_CHANNELS * LEAVING_BYTES, 0)
+    leaving = np.where(apart, np.ceil(channels / near) * LEAVING_BYTES, 0)
     held = rings + _shared_bytes(device, channels, apart) + leaving
     return np.where(ranks > 1, np.rint(held + _switch_bytes(device, near, apart)), 0).astype(
         np.int64
@@ -172,9 +174,10 @@ def _is_fast(device: DeviceSheet) -> bool:
 def _channels(device: DeviceSheet, near: Ints, apart: Flags) -> Ints:
     """Return the channels of a group's collectives."""
     inside = CHANNELS if _is_fast(device) else SLOW_CHANNELS
-    return np.asarray(
-        np.where(apart, np.minimum(APART_CHANNELS * near, inside), inside), dtype=np.int64
-    )
+    over = np.minimum(APART_CHANNELS * near, inside)
+    if _is_fast(device) and device.architecture in SWITCH_CHANNELS:
+        over = np.where(over < DOUBLED_CHANNELS, 2 * over, over)
+    return np.asarray(np.where(apart, over, inside), dtype=np.int64)
 
 
 def _shared_bytes(device: DeviceSheet, channels: Ints, apart: Flags) -> Ints:

@@ -59,6 +59,7 @@ def test_slots_of_the_network_are_as_many_as_channels_and_an_exchange_has_them_t
     rings = 16 * 12 * (1 + 15 / 16)
     assert group_mib("a100-80gb-sxm", 16, 8) == rings + 32 + 2 * 56
     assert group_mib("a100-80gb-sxm", 2, 1) == 2 * 12 + 4 + 2 * 56
+    assert group_mib("h100-80gb-sxm", 2, 1) == 4 * 12 + 8 + 4 * 56  # twice as many from Hopper on
 
 
 def test_one_rank_holds_nothing_and_ranks_on_nodes_of_their_own_less_than_those_of_one():
