@@ -85,7 +85,9 @@ def test_a_program_of_another_machine_is_found_above_its_script(folder):
     script = folder / "scripts" / "run.sh"
     script.write_text(text, encoding="utf-8")
     assert framework_of([str(script)])[0] == "trl"
-    assert imported("trl", [str(script)], OPTIONS).run.pools[0].gpus == 2
+    found = imported("trl", [str(script)], OPTIONS)
+    assert found.run.pools[0].gpus == 2
+    assert any("training.py is taken to be it" in note for note in found.notes)
 
 
 OWN = "from trl import GRPOTrainer, GRPOConfig as TheGRPOConfig\nfrom own_settings import GRPOConfig\n"
