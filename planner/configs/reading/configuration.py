@@ -53,6 +53,7 @@ from rlplan.planner.configs.reading.scripts import (
     is_quoted,
     launched_as_script,
     lost_below,
+    notes_of_place,
     programs_of,
     refuse_unknown_program,
     started_launcher,
@@ -608,6 +609,7 @@ def _with_launch(
         starts = [each for each in found.callees if fits_any(each, sheet.launch.starts)]
         settings.start = next(iter(starts), start.name)
         settings.notes, settings.elsewhere = settings.notes + found.notes, found.elsewhere
+        settings.notes += tuple(notes_of_place(start.name, start.entry))
         if found.own is not None:
             _take_own(settings, found.own)
         settings.guesses += tuple(_of_defaults(sheet, starts, flat))

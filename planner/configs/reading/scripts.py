@@ -169,6 +169,12 @@ def file_of(name: str, folder: Path) -> Path | None:
     return next((each for each in places if each.is_file()), None)
 
 
+def notes_of_place(name: str, found: Path | None) -> Iterator[str]:
+    """Yield a note where the path of a program on another machine is taken to be one at hand."""
+    if found is not None and Path(name).is_absolute() and Path(name) != found:
+        yield f"{name} is not at hand: {found} is taken to be it"
+
+
 def programs_of(words: Sequence[Text]) -> Iterator[tuple[str, tuple[Text, ...]]]:
     """Yield the Python modules and scripts that a command starts, each with what stands behind it."""
     has_python = False

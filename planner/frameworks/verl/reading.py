@@ -398,6 +398,8 @@ def _guesses(settings: Settings, sampling: DynamicSampling | None) -> Iterator[s
 
 def _doubt(settings: Settings, models: dict[Role, str], algorithm: str) -> None:
     """Say which settings change the amount of work in ways that no job has."""
+    if trainer_of(settings).startswith("fsdp"):
+        doubt_attention(settings)
     if settings.on("reward_on") and settings.unmapped("reward_function") not in OFF:
         settings.doubt("reward_on", JUDGES)
     if _filters(settings) and not load_algorithm(algorithm).resamples:

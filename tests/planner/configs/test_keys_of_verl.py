@@ -542,12 +542,27 @@ def test_engines_beside_megatron_were_one_gpu_wide_unless_told_otherwise(version
     assert found.draft.tasks["actor.generate"].tp == tp
 
 
-def test_a_fork_is_not_refused_for_what_a_reward_s_file_is_called(tmp_path):
+def of_script(tmp_path, start, more):
+    """Return what is imported of a script with a start of verl's keys."""
     script = tmp_path / "run.sh"
     words = "data.train_batch_size=64 data.max_prompt_length=512 data.max_response_length=512 trainer.nnodes=1 "
     words += "trainer.n_gpus_per_node=8 actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct "
     words += "algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=4 actor_rollout_ref.actor.ppo_mini_batch_size=32 "
-    words += "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 custom_reward_function.path=rewards/main_eval.py"
-    script.write_text(f"python3 -m mine.main_ppo {words}\n", encoding="utf-8")
-    found = imported("verl", [str(script)], OPTIONS)
+    words += "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 "
+    script.write_text(f"{start} {words}{more}\n", encoding="utf-8")
+    return imported("verl", [str(script)], OPTIONS)
+
+
+def test_a_fork_is_not_refused_for_what_a_reward_s_file_is_called(tmp_path):
+    more = "custom_reward_function.path=rewards/main_eval.py"
+    found = of_script(tmp_path, "python3 -m mine.main_ppo", more)
     assert any("mine.main_ppo is taken as verl's" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("engine", "is_said"), [("sglang", False), ("vllm", True)])
+def test_vllms_first_engine_is_said_to_generate_where_it_does_alone(tmp_path, engine, is_said):
+    start = "pip install verl==0.4.0\nexport VLLM_USE_V1=0\npython3 -m verl.trainer.main_ppo"
+    more = "actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=2 actor_rollout_ref.rollout.name="
+    found = of_script(tmp_path, start, f"{more}{engine}")
+    assert found.draft.tasks["actor.generate"].engine.startswith(engine)
+    assert any("(V0)" in note for note in found.notes) == is_said

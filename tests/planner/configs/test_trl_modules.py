@@ -85,7 +85,9 @@ def test_a_program_of_another_machine_is_found_above_its_script(folder):
     script = folder / "scripts" / "run.sh"
     script.write_text(text, encoding="utf-8")
     assert framework_of([str(script)])[0] == "trl"
-    assert imported("trl", [str(script)], OPTIONS).run.pools[0].gpus == 2
+    found = imported("trl", [str(script)], OPTIONS)
+    assert found.run.pools[0].gpus == 2
+    assert any("training.py is taken to be it" in note for note in found.notes)
 
 
 OWN = "from trl import GRPOTrainer, GRPOConfig as TheGRPOConfig\nfrom own_settings import GRPOConfig\n"
@@ -185,3 +187,13 @@ def test_settings_that_a_module_makes_may_be_changed_later(folder, later):
 def test_of_several_settings_that_modules_make_none_are_mixed(folder):
     with pytest.raises(FileError, match="are made by several calls in modules"):
         of_module(folder, "quick = others()\nargs = settings(16, {})")
+
+
+def test_what_a_module_loads_a_model_with_may_hold_what_is_not_known(folder):
+    module = "def load(name):\n    held = {'torch_dtype': read()}\n"
+    module += "    return AutoModelForCausalLM.from_pretrained(name, **held)\n"
+    (folder / "parts.py").write_text(module, encoding="utf-8")
+    text = "from trl import GRPOConfig, GRPOTrainer\nfrom parts import load\nmodel = load('Qwen/Qwen2.5-0.5B')\n"
+    text += "args = GRPOConfig(num_generations=8, max_completion_length=256)\nGRPOTrainer(model=model, args=args)\n"
+    (folder / "own.py").write_text(text, encoding="utf-8")
+    assert imported("trl", ["own.py"], OPTIONS).job.models["actor"] == "qwen2.5-0.5b"

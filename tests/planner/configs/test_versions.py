@@ -160,12 +160,6 @@ def test_a_script_asks_for_vllms_first_engine_by_its_environment(script, lines, 
     assert any("(V0)" in note for note in found.notes) == engine.startswith("vllm-0.6")
 
 
-def test_vllms_first_engine_is_not_said_to_generate_where_another_does(script):
-    found = script("pip install verl==0.4.0\nexport VLLM_USE_V1=0", f"{ROLL}.name=sglang")
-    assert found.draft.tasks["actor.generate"].engine.startswith("sglang")
-    assert not any("(V0)" in note for note in found.notes)
-
-
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [

@@ -718,8 +718,11 @@ def _arguments_of(call: ast.Call, meant: PythonCall) -> Iterator[tuple[str, ast.
     """Yield what a call is given, by key; of a mapping that is given with `**`, by what it is written as."""
     if meant.first and call.args:
         yield f"{meant.prefix}{meant.first}", call.args[0]
+    is_config = fnmatchcase(dotted(call.func).rpartition(".")[2], CONFIGS)
     for word in call.keywords:
-        yield f"{meant.prefix}{word.arg or f'{SPREAD}{written(word.value)}'}", word.value
+        # Of what loads a model, mappings mostly say where it is found.
+        if word.arg or is_config:
+            yield f"{meant.prefix}{word.arg or f'{SPREAD}{written(word.value)}'}", word.value
 
 
 def _leaves_of(made: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
