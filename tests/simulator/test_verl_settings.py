@@ -72,7 +72,7 @@ def megatron_with_whole_experts():
         "grpo-qwen2.5-7b-8xh100.yaml", "qwen3-30b-a3b", 16, "megatron-core", updates=4, **work
     )
     train = {"tp": 2, "cp": 2, "dp": 32, "ep": 8, "expert_tp": 1, "zero": 1, "micro_batch": 2}
-    return grpo_plan(job, train, {"tp": 4, "dp": 32, "memory_fraction": 0.55})
+    return grpo_plan(job, train, {"tp": 4, "dp": 32, "memory_fraction": 0.5})
 
 
 def ppo_with_a_reward_model_on_a_pool_of_its_own():
