@@ -13,6 +13,7 @@ from rlplan.files.writing import plain
 from rlplan.plan import Plan, ResourcePool
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.explain import Shortage, first_shortage
+from rlplan.planner.answers.verdicts import UNSURE, Verdict, verdict_at
 from rlplan.planner.configs.beside import MOST_STEPS
 from rlplan.planner.configs.broken import keys_of_a_copy, rules_of
 from rlplan.planner.configs.frameworks import absent, has
@@ -26,13 +27,10 @@ from rlplan.planner.configs.importing import (
 )
 from rlplan.planner.configs.margins import (
     LEFT_BESIDE_ENGINE,
-    UNSURE,
-    Verdict,
     idle_bytes,
     kept_share,
     lingering_bytes,
     sure_share,
-    verdict_at,
     wakes_beside_trainers,
 )
 from rlplan.planner.configs.proposing.changes import RetypedConfiguration

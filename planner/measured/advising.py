@@ -9,10 +9,10 @@ from rlplan.calibration import Calibration
 from rlplan.errors import FileError, UserError
 from rlplan.plan import Plan
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.answers.verdicts import Verdict
 from rlplan.planner.configs.checking import check_plan, training_steps
 from rlplan.planner.configs.frameworks import absent, has
 from rlplan.planner.configs.importing import ImportOptions, imported_run, run_of, settings_of
-from rlplan.planner.configs.margins import Verdict
 from rlplan.planner.configs.proposing.changes import (
     Assignment,
     RetypedConfiguration,

@@ -10,9 +10,9 @@ from rlplan.errors import FileError, UserError
 from rlplan.files.decoding import decode, load_yaml, read_text, read_yaml
 from rlplan.files.frozen import FrozenDict
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.answers.verdicts import Verdict, verdict_at
 from rlplan.planner.configs.checking import Checked, check_config, check_plan
 from rlplan.planner.configs.importing import ImportOptions
-from rlplan.planner.configs.margins import Verdict, verdict_at
 from rlplan.planner.requests.drafts import read_draft
 from rlplan.profiles.facts import load_facts
 from rlplan.results.accuracy import FitCase, FitRow, Said

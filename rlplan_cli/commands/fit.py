@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: rlplan fit --model qwen2.5-32b --gpus 8xh100 --algorithm grpo"
 FORECAST = steps_in_words()
+# What a verdict answers to the question whether a model fits.
+ANSWERS = {"fits": "yes", "may not fit": "perhaps", "does not fit": "no"}
 
 PromptTokensOption = Annotated[
     int | None,
@@ -83,7 +85,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 ) -> None:
     """Say whether a model fits, by term, with the longest response and the smallest cluster that do.
 
-    The exit code is 2 where it does not.
+    The exit code is 2 where it does not. Perhaps: by less than forecasts are off.
     """
     from rlplan.errors import InfeasibleError
     from rlplan.files.writing import plain
@@ -120,6 +122,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
 
 def _print(found: Fit, model: str, *, why: bool) -> None:
+    from rlplan.planner.answers.verdicts import UNSURE, verdict_of_plan
     from rlplan.reports.tables.plans import (
         SPARE_COLUMNS,
         answer_table,
@@ -129,11 +132,11 @@ def _print(found: Fit, model: str, *, why: bool) -> None:
     from rlplan.reports.tables.wording import cluster, counted, workload
 
     job = found.job
-    verdict = "yes" if found.fits else "no"
+    verdict = verdict_of_plan(found.forecast)
     most, fewest = found.longest_response_tokens, found.fewest_gpus
     lines = (
-        f"{verdict}: {model}, {job.algorithm} ({workload(job)}) on {cluster(job)}",
-        fit_words(found.forecast),
+        f"{ANSWERS[verdict]}: {model}, {job.algorithm} ({workload(job)}) on {cluster(job)}",
+        fit_words(found.forecast, verdict),
         f"longest response that fits there: {f'{most:,} tokens' if most else 'none of 1,024 tokens or more'}",
         f"smallest cluster that fits: {counted(fewest, 'GPU') if fewest else 'none of up to 64 nodes'}",
     )
@@ -144,6 +147,10 @@ def _print(found: Fit, model: str, *, why: bool) -> None:
     if found.fits:
         say(
             "plan: the first good one that was found; rlplan search looks for the best, whose step may be shorter"
+        )
+    if verdict == "may not fit":
+        say(
+            f"may not fit: its peak is within {UNSURE:.0%} of what there is, and half of measured peaks are further off"
         )
     for reason in found.forecast.infeasible_reasons:
         say(f"does not fit: {reason}")

@@ -52,6 +52,16 @@ def test_a_model_of_the_local_cache_is_asked_for_by_its_id(rlplan, tmp_path, mon
     assert answer.out.startswith("yes: acme/New-1B, grpo")
 
 
+def test_a_model_that_fills_all_but_a_hundredth_fits_perhaps(rlplan):
+    asked = ("--gpus", "8xh100", "--algorithm", "grpo", "--response", "8192")
+    answer = rlplan("fit", "--model", "qwen2.5-32b", *asked)
+    assert answer.code == 0, answer.err
+    first, filled = answer.out.splitlines()[:2]
+    assert first.startswith("perhaps: qwen2.5-32b, grpo")
+    assert filled.startswith("may not fit: ")
+    assert "half of measured peaks are further off" in answer.err
+
+
 @pytest.mark.parametrize("gpus", ["8", "h100", "0xh100", "8xh1000"])
 def test_gpus_that_are_none_are_refused_in_one_line(rlplan, gpus):
     answer = rlplan(*FIT, "--gpus", gpus)

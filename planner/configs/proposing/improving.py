@@ -13,7 +13,8 @@ from typing import Final
 
 from rlplan.plan import Plan, TaskPlan
 from rlplan.planner.answers.explain import in_whole_batches, keeps_rules_and_fits, with_fields
-from rlplan.planner.configs.margins import UNSURE, kept_share, sure_share
+from rlplan.planner.answers.verdicts import UNSURE
+from rlplan.planner.configs.margins import kept_share, sure_share
 from rlplan.planner.configs.proposing.changes import (
     GENERATE,
     UPDATE,

@@ -42,6 +42,7 @@ class Answer:
 
     Attributes:
         work: Of a step, in words: prompts, samples, lengths, updates.
+        near_limit: Whether it fits by so little that a forecast does not tell: half of measured peaks are further off.
         longest_response_tokens: That fits on these GPUs; None where not even 1,024 do.
         fewest_gpus: On which the job fits; None where none of up to 64 nodes do.
         step: Of the plan that fits, else of the one that needs least beyond what there is.
@@ -49,6 +50,7 @@ class Answer:
 
     work: str
     fits: bool
+    near_limit: bool
     longest_response_tokens: int | None
     fewest_gpus: int | None
     step: StepForecast
@@ -58,6 +60,7 @@ def call(asked: Arguments) -> Answer:
     """Say whether a model can be trained by RL on so many GPUs, with the longest response and the smallest cluster that fit."""
     from rlplan.errors import FileError
     from rlplan.planner.answers.fitting import FitRequest, fit
+    from rlplan.planner.answers.verdicts import verdict_of_plan
     from rlplan.planner.requests.starter import StarterWork
     from rlplan.reports.tables.wording import workload
     from rlplan_cli.typed.tool import ARGUMENTS
@@ -85,6 +88,7 @@ def call(asked: Arguments) -> Answer:
     return Answer(
         work=workload(found.job),
         fits=found.fits,
+        near_limit=verdict_of_plan(found.forecast) == "may not fit",
         longest_response_tokens=found.longest_response_tokens,
         fewest_gpus=found.fewest_gpus,
         step=step_forecast(found.forecast),
@@ -94,8 +98,9 @@ def call(asked: Arguments) -> Answer:
 def words(answer: Answer) -> str:
     """Return the answer in a few lines."""
     most, fewest = answer.longest_response_tokens, answer.fewest_gpus
+    fits = "may not fit" if answer.near_limit else "fits"
     return lines(
-        f"{'fits' if answer.fits else 'does not fit'}: {memory_words(answer.step)}",
+        f"{fits if answer.fits else 'does not fit'}: {memory_words(answer.step)}",
         f"longest response that fits there: {f'{most:,} tokens' if most else 'none of 1,024 tokens or more'}",
         f"smallest cluster that fits: {f'{fewest:,} GPUs' if fewest else 'none of up to 64 nodes'}",
         f"{step_words(answer.step)}, of {answer.work}" if answer.fits else "",

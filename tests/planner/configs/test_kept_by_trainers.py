@@ -3,11 +3,11 @@
 import pytest
 
 from rlplan.planner.answers.completion import complete
+from rlplan.planner.answers.verdicts import UNSURE
 from rlplan.planner.configs.checking import check_config
 from rlplan.planner.configs.importing import ImportOptions, imported
 from rlplan.planner.configs.margins import (
     LEFT_BESIDE_ENGINE,
-    UNSURE,
     idle_bytes,
     lingering_bytes,
     sure_share,
