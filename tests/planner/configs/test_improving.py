@@ -264,7 +264,8 @@ def _trials(words):
 @pytest.mark.full
 def test_recomputation_of_whole_layers_says_how_as_megatron_asks_for():
     words = [*VERL, MEGATRON, "actor_rollout_ref.model.path=Qwen/Qwen2.5-32B", "trainer.nnodes=1"]
-    _, better = proposed("verl", words)
+    words += [f"{A}.megatron.{each}_offload=true" for each in ("param", "optimizer", "grad")]
+    _, better = proposed("verl", [*words, f"{A}.megatron.tensor_model_parallel_size=8"])
     whole = [each for each in better if "recompute_granularity=full" in each]
     assert whole
     config = f"{A}.megatron.override_transformer_config"

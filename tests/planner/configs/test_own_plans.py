@@ -32,6 +32,7 @@ NOT_WRITTEN = {
     "search-r1-80": "leaves an update a part of a prompt",
     "toolrl-53": "does not divide the 128 samples of an update on a rank",
     "trl-2972": "is wrapped otherwise than by DeepSpeed",
+    "trl-naive-7b": "is wrapped otherwise than by DeepSpeed",
     "trl-3456": "is wrapped otherwise than by DeepSpeed",
     "trl-3678": "is wrapped otherwise than by DeepSpeed",
     "trl-5759": "is wrapped otherwise than by DeepSpeed",
