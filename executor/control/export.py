@@ -4,6 +4,7 @@ import importlib
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -117,14 +118,11 @@ def export_actor(checkpoint: Checkpoint, out: Path | str, *, folder: Path | None
 def _write_behind_tower(out: Path, held: Mapping[str, Tensor], source: Path) -> None:
     """Write a text model behind the tower of the folder that it began with, under that folder's names, and the folder's configurations."""
     hub: Any = importlib.import_module("huggingface_hub")
-    there = PretrainedFolder(source)
-    try:
+    with closing(PretrainedFolder(source)) as there:
         known = {name: values for name, values in held.items() if name in there}  # no tied head
         whole = {there.name_of(name): values for name, values in known.items()}
         whole |= there.others(tuple(held))
         hub.save_torch_state_dict(whole, str(out))
-    finally:
-        there.close()
     write_json(out / CONFIG_FILE, _in_fp32(load_json(source / CONFIG_FILE)))
     for name in PROCESSOR_FILES:
         if (source / name).is_file():
@@ -206,9 +204,8 @@ def hugging_face_model(
         held[published_name(HEAD)] = weights[EMBEDDING]
     biases = [name for name in wanted if name.endswith(f".{ROUTER_BIAS}")]
     if folder is not None and biases:
-        source = PretrainedFolder(folder)
-        held |= {name: source.read(name, (slice(None),)) for name in biases}
-        source.close()
+        with closing(PretrainedFolder(folder)) as source:
+            held |= {name: source.read(name, (slice(None),)) for name in biases}
     missing = set(held) ^ set(wanted)
     assert not missing, f"names differ: {sorted(missing)}"
     # Experts are stacked here with gate and up apart, there with both as one matrix.

@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -153,11 +154,8 @@ def check_folder(
     mesh = RankMesh(train_positions(1, 1), 0, torch.device("cpu"))
     for stage in stages:
         cut_experts(stage, mesh)
-    source = PretrainedFolder(folder)
-    try:
+    with closing(PretrainedFolder(folder)) as source:
         check_weights(stages, mesh, source, tied=head == "lm" and architecture.tied_embeddings)
-    finally:
-        source.close()
 
 
 def _check_angles(folder: Path, config: Any, longest_tokens: int) -> None:

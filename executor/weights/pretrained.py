@@ -7,7 +7,7 @@ shard and one tensor.
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -208,13 +208,10 @@ def read_router_biases(stages: Sequence[StageModel], device: torch.device, folde
     routers = {name: each for stage in stages for name, each in stage.router_biases.items()}
     if not routers:
         return
-    source = PretrainedFolder(folder)
-    try:
+    with closing(PretrainedFolder(folder)) as source:
         for name, router in routers.items():
             values = source.read(published_name(name), (slice(None),))
             setattr(router, ROUTER_BIAS, values.to(device, torch.float32))
-    finally:
-        source.close()
 
 
 def _check_finite(values: Tensor, parameter: str, source: PretrainedFolder) -> None:

@@ -10,6 +10,7 @@ Verdict = Literal["fits", "may not fit", "does not fit", "not known"]
 # (evals/held/trainer_memory.csv: 3.1 % in the median, a little more often too low than too high), so that one in four that are
 # forecast this much below what there is should run out, and one in four this much above should run.
 UNSURE: Final = 0.03
+NEAR: Final = f"is within {UNSURE:.0%} of what there is, and half of measured peaks are further off"
 
 
 def verdict_at(share: float) -> Verdict:

@@ -13,7 +13,7 @@ from rlplan.files.writing import plain
 from rlplan.plan import Plan, ResourcePool
 from rlplan.planner.answers.completion import complete
 from rlplan.planner.answers.explain import Shortage, first_shortage
-from rlplan.planner.answers.verdicts import UNSURE, Verdict, verdict_at
+from rlplan.planner.answers.verdicts import NEAR, Verdict, verdict_at
 from rlplan.planner.configs.beside import MOST_STEPS
 from rlplan.planner.configs.broken import keys_of_a_copy, rules_of
 from rlplan.planner.configs.frameworks import absent, has
@@ -406,11 +406,10 @@ def _verdict(forecast: Forecast, placed: PlacedPlan) -> tuple[Verdict, tuple[str
 
 def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
     """Say why a plan that is not far too full may still not fit."""
-    near = f"is within {UNSURE:.0%} of what there is, and half of measured peaks are further off"
     for memory in forecast.memory:
         if memory.host_capacity_bytes:
             full = memory.host_peak_bytes / memory.host_capacity_bytes
-            yield from [f"what a host holds {near}"] if verdict_at(full) != "fits" else []
+            yield from [f"what a host holds {NEAR}"] if verdict_at(full) != "fits" else []
         pool = placed.plan.pool(memory.pool)
         moments, kept = memory_moments(placed, pool), kept_share(placed, pool)
         for during, terms in moments.items():
@@ -425,9 +424,9 @@ def _doubts(forecast: Forecast, placed: PlacedPlan) -> Iterator[str]:
                     "share it, where two of five reported runs ran out"
                 )
             else:
-                yield f"its peak {near}"
+                yield f"its peak {NEAR}"
         if memory.cache_shortage_bytes:
-            yield f"its peak {near}"
+            yield f"its peak {NEAR}"
 
 
 def _of_what_is_kept(during: str, placed: PlacedPlan, pool: ResourcePool) -> str:

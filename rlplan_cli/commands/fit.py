@@ -122,7 +122,7 @@ def command(  # noqa: PLR0917 -- one parameter an option
 
 
 def _print(found: Fit, model: str, *, why: bool) -> None:
-    from rlplan.planner.answers.verdicts import UNSURE, verdict_of_plan
+    from rlplan.planner.answers.verdicts import NEAR, verdict_of_plan
     from rlplan.reports.tables.plans import (
         SPARE_COLUMNS,
         answer_table,
@@ -149,9 +149,7 @@ def _print(found: Fit, model: str, *, why: bool) -> None:
             "plan: the first good one that was found; rlplan search looks for the best, whose step may be shorter"
         )
     if verdict == "may not fit":
-        say(
-            f"may not fit: its peak is within {UNSURE:.0%} of what there is, and half of measured peaks are further off"
-        )
+        say(f"may not fit: its peak {NEAR}")
     for reason in found.forecast.infeasible_reasons:
         say(f"does not fit: {reason}")
     say_assumed(found.forecast.assumptions, why=why)
